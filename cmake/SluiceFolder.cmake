@@ -1,0 +1,51 @@
+# sluice_folder(NAME <folder> [DEPS <folder or library>...])
+#
+# One library a folder: target sluice_<folder> from every *.cc beside the calling CMakeLists.txt,
+# and, from every *_test.cc, one test binary <folder>_test. A name in DEPS that is one of our
+# folders means its library; anything else is taken as a target. The arrows drawn by DEPS are the
+# same as those tools/tidy.py checks in the #include lines.
+#
+# A folder with headers only, or with nothing yet, becomes an INTERFACE target: others may name it
+# before it has any code. New files are found by the next build (CONFIGURE_DEPENDS).
+set(SLUICE_FOLDERS base memory virtio vhost packet port engine control testing)
+
+function(sluice_folder)
+  cmake_parse_arguments(ARG "" "NAME" "DEPS" ${ARGN})
+  set(target sluice_${ARG_NAME})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+
+  set(links sluice_flags)
+  foreach(dep IN LISTS ARG_DEPS)
+    if(dep IN_LIST SLUICE_FOLDERS)
+      list(APPEND links sluice_${dep})
+    else()
+      list(APPEND links ${dep})
+    endif()
+  endforeach()
+
+  if(sources)
+    add_library(${target} STATIC ${sources})
+    target_link_libraries(${target} PUBLIC ${links})
+  else()
+    add_library(${target} INTERFACE)
+    target_link_libraries(${target} INTERFACE ${links})
+  endif()
+
+  if(tests AND SLUICE_TESTS)
+    sluice_test_binary(${ARG_NAME}_test ${target} ${tests})
+  endif()
+endfunction()
+
+# One gtest binary; each TEST in it is a test of ctest's, with a time bound.
+function(sluice_test_binary name library)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE ${library} sluice_testing GTest::gmock GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
+    CROSSCOMPILING_EMULATOR "${SLUICE_TEST_LAUNCHER}")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT ${SLUICE_TEST_SECONDS_MAX})
+endfunction()
