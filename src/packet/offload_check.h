@@ -1,0 +1,28 @@
+// Whether a frame and the offloads asked for it agree. Pure.
+//
+// Offload fields come from a guest or from a kernel header and are never trusted: lengths are checked
+// against the frame, hints are clamped, and what was not negotiated is refused. [virtio 5.1.6.2]
+#pragma once
+
+#include <optional>
+
+#include "base/drop_reason.h"
+#include "memory/frame.h"
+
+namespace sluice {
+
+// The offloads that the sender of a frame may ask for.
+struct AllowedOffloads {
+  bool csum = false;
+  bool tso4 = false;
+  bool tso6 = false;
+  bool tso_ecn = false;
+  bool uso = false;
+};
+
+// Checks a packet of `packet_bytes`, of which the first `head_bytes` are in our memory. Mends what
+// is only a hint (header_bytes). nullopt: agrees.
+std::optional<DropReason> check_offload(OffloadMeta& offload, size_t packet_bytes,
+                                        size_t head_bytes, const AllowedOffloads& allowed);
+
+}  // namespace sluice

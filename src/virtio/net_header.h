@@ -1,0 +1,31 @@
+// The virtio-net header between its wire form and OffloadMeta. [virtio 5.1.6]
+//
+// Pure: bytes in, values out. Whether the values agree with the frame is packet/offload_check.h's
+// question. The same 10 bytes are TAP's vnet header.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "memory/frame.h"
+
+namespace sluice {
+
+inline constexpr size_t kNetHeaderBytesLegacy = 10;
+inline constexpr size_t kNetHeaderBytes = 12;  // with num_buffers: MRG_RXBUF or VERSION_1
+inline constexpr size_t kNumBuffersOffset = 10;
+
+using NetHeaderBytes = std::array<uint8_t, kNetHeaderBytes>;
+
+// How long the header is for these features. [virtio 5.1.6.1]
+size_t net_header_bytes(uint64_t features);
+
+// Takes the header apart. Unknown flag bits are ignored; checksum fields are zeroed when NEEDS_CSUM
+// is clear. nullopt: a gso_type that the specification does not know.
+std::optional<OffloadMeta> parse_net_header(const NetHeaderBytes& wire);
+// The wire form; num_buffers is stored as given.
+NetHeaderBytes build_net_header(const OffloadMeta& meta, uint16_t num_buffers);
+
+}  // namespace sluice
