@@ -9,7 +9,8 @@ refuse() {
   exit 1
 }
 
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+# /run/host holds what the test brings, see below.
+export PATH=/run/host:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/run
 [ "$$" = 1 ] || refuse "this is process $$ and not 1"
 [ "$sluice_guest" = uml ] || refuse "the kernel's command line does not name it"
@@ -24,10 +25,10 @@ mkdir /run/host
 [ -z "$host_folder" ] || mount --bind "$host_folder" /run/host
 mount -t tmpfs -o exec,mode=1777 tmpfs /tmp
 mount -t tmpfs -o exec,mode=755 tmpfs /var
-mount -t devtmpfs devtmpfs /dev
+grep -q "^devtmpfs /dev " /proc/mounts || mount -t devtmpfs devtmpfs /dev
 
 modules=/usr/lib/uml/modules/$(uname -r)/kernel
-for module in net/core/failover drivers/net/net_failover drivers/net/virtio_net; do
+for module in lib/crc-ccitt net/ipv6/ipv6 net/core/failover drivers/net/net_failover drivers/net/virtio_net; do
   insmod "$modules/$module.ko" || echo "uml_init.sh: no module $module"
 done
 ip link set lo up

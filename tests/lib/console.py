@@ -92,12 +92,17 @@ class Guest:
         return result
 
     def start(self, command, timeout=120):
-        """Starts a shell command in the background; returns a job for finish()."""
+        """Starts a shell command in the background; returns a job for finish(). For signal() to reach
+        a program and not a shell around it, write `exec` in front of it."""
         self._jobs += 1
         job = f"/run/job{self._jobs}"
+        command = f"echo $$ >{job}.pid; {command}"
         self.run(f"(timeout -s KILL {timeout} sh -c {quote(command)} >{job}.out 2>&1 </dev/null; "
                  f"echo $? >{job}.status) >/dev/null 2>&1 &")
         return job
+
+    def signal(self, job, number=15):
+        self.run(f"kill -{number} $(cat {job}.pid)")
 
     def finish(self, job, timeout=30, check=True):
         """Waits for a job; returns its Result."""
@@ -125,7 +130,7 @@ class Guest:
         if ipv6:
             # No duplicate address detection: nobody else is on this wire, and it takes a second.
             steps.append(f"echo 0 >/proc/sys/net/ipv6/conf/{self.interface}/accept_dad")
-            steps.append(f"ip -6 addr add {ipv6} dev {self.interface}")
+            steps.append(f"ip addr add {ipv6} dev {self.interface}")
         steps.append(f"ip link set {self.interface} up")
         self.run(" && ".join(steps))
         self.mac = mac or self.run(f"cat /sys/class/net/{self.interface}/address").stdout.strip()
