@@ -17,8 +17,8 @@ namespace sluice {
 
 }  // namespace sluice
 
-#define SLUICE_ASSERT(expression)                                      \
-  do {                                                                 \
-    if (!(expression)) [[unlikely]]                                    \
-      ::sluice::assertion_failed(#expression, __FILE__, __LINE__);     \
+#define SLUICE_ASSERT(expression)                                  \
+  do {                                                             \
+    if (!(expression)) [[unlikely]]                                \
+      ::sluice::assertion_failed(#expression, __FILE__, __LINE__); \
   } while (false)

@@ -7,22 +7,22 @@
 #include <string_view>
 
 // X(name, sentence)
-#define SLUICE_DROP_REASONS(X)                                                                  \
-  X(runt, "shorter than an Ethernet header")                                                    \
-  X(oversize, "longer than 64 KiB of payload and its headers")                                  \
-  X(bad_net_header, "virtio-net header missing or contradicting the frame")                     \
-  X(offload_not_negotiated, "asks for an offload that was not negotiated")                      \
-  X(bad_chain, "descriptor chain with the wrong direction or too little room")                  \
-  X(ring_disabled, "the guest's ring is stopped or disabled")                                   \
-  X(no_front_end, "no front end is connected")                                                  \
-  X(no_guest_buffer, "the guest offered no buffer in time")                                     \
-  X(guest_buffer_too_small, "larger than the guest's buffers and it merges none")               \
-  X(no_frame, "the frame pool is empty")                                                        \
-  X(guest_memory_gone, "guest memory vanished while it was read")                               \
-  X(port_full, "the destination took nothing in time")                                          \
-  X(port_down, "the destination interface is down")                                             \
-  X(port_rejected, "the kernel refused the frame or its header")                                \
-  X(port_error, "the destination failed otherwise")                                             \
+#define SLUICE_DROP_REASONS(X)                                                    \
+  X(runt, "shorter than an Ethernet header")                                      \
+  X(oversize, "longer than 64 KiB of payload and its headers")                    \
+  X(bad_net_header, "virtio-net header missing or contradicting the frame")       \
+  X(offload_not_negotiated, "asks for an offload that was not negotiated")        \
+  X(bad_chain, "descriptor chain with the wrong direction or too little room")    \
+  X(ring_disabled, "the guest's ring is stopped or disabled")                     \
+  X(no_front_end, "no front end is connected")                                    \
+  X(no_guest_buffer, "the guest offered no buffer in time")                       \
+  X(guest_buffer_too_small, "larger than the guest's buffers and it merges none") \
+  X(no_frame, "the frame pool is empty")                                          \
+  X(guest_memory_gone, "guest memory vanished while it was read")                 \
+  X(port_full, "the destination took nothing in time")                            \
+  X(port_down, "the destination interface is down")                               \
+  X(port_rejected, "the kernel refused the frame or its header")                  \
+  X(port_error, "the destination failed otherwise")                               \
   X(not_connected, "the port has no patch cable")
 
 namespace sluice {

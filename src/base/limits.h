@@ -37,8 +37,8 @@ static_assert(kSlabBytes >= kPacketBytesMax + 64 && kSlabBytes % kChunkBytes == 
 // that may be held while the destination has no room.
 inline constexpr size_t kSlabsPerQueue = 2 * (kBurstBytesMax / (64 * 1024) + 1);
 
-// Guest spans that a packet may leave with (by reference, one writev). The kernel takes at most 1024
-// and a Linux guest's super-frame has at most 17 fragments; packets in more pieces are copied.
+// Guest spans that a packet may leave with (by reference, one writev). The kernel takes at most
+// 1024 and a Linux guest's super-frame has at most 17 fragments; packets in more pieces are copied.
 inline constexpr size_t kPacketSpansMax = 64;
 
 // Ring sizes that are accepted: the specification's maximum for split rings. [virtio 2.7]

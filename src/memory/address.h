@@ -1,7 +1,7 @@
 // Two kinds of foreign address, neither of which is a pointer.
 //
-// GuestAddr: guest-physical, what descriptors carry. FrontendAddr: an address in the front end's own
-// process, what SET_VRING_ADDR carries. Neither converts to the other or to a pointer except
+// GuestAddr: guest-physical, what descriptors carry. FrontendAddr: an address in the front end's
+// own process, what SET_VRING_ADDR carries. Neither converts to the other or to a pointer except
 // through GuestMemory, together with a length.
 #pragma once
 

@@ -8,7 +8,8 @@
 //
 // What does not fit goes on in a tail, of one of two kinds:
 //   spans  guest memory by reference, for packets from a guest. They are valid until the source's
-//          finish_breath(), so such a packet leaves within its breath or is dropped: it never waits.
+//          finish_breath(), so such a packet leaves within its breath or is dropped: it never
+//          waits.
 //   slab   one 68 KiB buffer of the pool, for packets towards a guest, or copies of spans.
 //
 // The handle (this class, one cache line) lives outside the chunk, so that a program which writes
@@ -33,10 +34,10 @@ enum class GsoType : uint8_t { none = 0, tcp4 = 1, udp_fragment = 3, tcp6 = 4, u
 
 // What is left to do on a packet, as carried by a virtio-net header and by TAP's vnet header.
 struct OffloadMeta {
-  bool needs_csum = false;   // the sum from csum_start on has to be stored at csum_start+csum_offset
-  bool data_valid = false;   // somebody has verified the checksums
+  bool needs_csum = false;  // the sum from csum_start on has to be stored at csum_start+csum_offset
+  bool data_valid = false;  // somebody has verified the checksums
   GsoType gso_type = GsoType::none;
-  bool gso_ecn = false;      // TCP segments carry ECN (CWR on the first only)
+  bool gso_ecn = false;       // TCP segments carry ECN (CWR on the first only)
   uint16_t header_bytes = 0;  // a hint, never trusted [virtio 5.1.6.2.2]
   uint16_t gso_size = 0;
   uint16_t csum_start = 0;

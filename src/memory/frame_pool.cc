@@ -10,8 +10,8 @@ namespace {
 
 constexpr size_t kHugepageBytes = 2 * 1024 * 1024;
 // Where the search for a free range begins and ends: above the lowest addresses, where programs
-// without position independence live, and below 4 GiB. The steps reach 0x7fff8000, where the address
-// sanitizer's shadow begins, only after every lower place.
+// without position independence live, and below 4 GiB. The steps reach 0x7fff8000, where the
+// address sanitizer's shadow begins, only after every lower place.
 constexpr uintptr_t kSearchBegin = 0x10000000;
 constexpr uintptr_t kSearchEnd = 0x100000000;
 constexpr uintptr_t kSearchStep = 0x04000000;

@@ -5,7 +5,8 @@
 // first use, frames are reused last-in-first-out, so memory follows the traffic and not the size of
 // the pool. Hugepages are used when asked for and had, never needed.
 //
-// A FrameCache belongs to one thread; only an empty or full cache goes to the pool, under its mutex.
+// A FrameCache belongs to one thread; only an empty or full cache goes to the pool, under its
+// mutex.
 //
 //   auto pool = FramePool::create({.frame_count = 4096, .slab_count = 64});
 //   FrameCache cache(**pool);

@@ -129,8 +129,8 @@ Result<void> GuestMemory::Builder::remove(const RegionDescription& region) {
       return {};
     }
   }
-  return fail("no region at guest address {:#x} with {} bytes to remove",
-              raw(region.guest_address), region.bytes);
+  return fail("no region at guest address {:#x} with {} bytes to remove", raw(region.guest_address),
+              region.bytes);
 }
 
 std::shared_ptr<const GuestMemory> GuestMemory::Builder::build() {

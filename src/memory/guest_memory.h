@@ -1,18 +1,18 @@
 // GuestMemory: the immutable picture of one guest's RAM as the front end shared it.
 //
-// What: a set of mapped regions and the only way from a guest or front-end address to memory, always
-// together with a length. What not: a lock or a reference count per frame; whoever works on a burst
-// holds one shared_ptr to the snapshot for that burst, and a new memory table is a new snapshot that
-// takes its place between bursts.
+// What: a set of mapped regions and the only way from a guest or front-end address to memory,
+// always together with a length. What not: a lock or a reference count per frame; whoever works on
+// a burst holds one shared_ptr to the snapshot for that burst, and a new memory table is a new
+// snapshot that takes its place between bursts.
 //
 // Invariants: regions do not overlap in guest-physical space; every mapping was at least as long as
 // its region when it was made. A front end that truncates its file later is contained by
 // memory/sigbus.h, after which vanished() is true.
 //
 //   GuestMemory::Builder builder;
-//   if (auto added = builder.add({gpa, bytes, uva, offset}, fd); !added) return fail(added.error());
-//   std::shared_ptr<const GuestMemory> memory = builder.build();
-//   if (auto span = memory->translate(descriptor.address, descriptor.bytes)) …
+//   if (auto added = builder.add({gpa, bytes, uva, offset}, fd); !added) return
+//   fail(added.error()); std::shared_ptr<const GuestMemory> memory = builder.build(); if (auto span
+//   = memory->translate(descriptor.address, descriptor.bytes)) …
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,8 @@ class SpanList {
   struct Free {
     void operator()(GuestSpan* spans) const { ::operator delete(static_cast<void*>(spans)); }
   };
-  std::unique_ptr<GuestSpan, Free> spans_;  // unconstructed: pages that are never used stay unbacked
+  std::unique_ptr<GuestSpan, Free>
+      spans_;  // unconstructed: pages that are never used stay unbacked
   size_t capacity_;
   size_t count_ = 0;
 };

@@ -5,7 +5,8 @@
 namespace sluice {
 namespace {
 
-// Calls step(span, offset_in_span, done, bytes) for each run of the range; returns the bytes walked.
+// Calls step(span, offset_in_span, done, bytes) for each run of the range; returns the bytes
+// walked.
 template <typename Span, typename Step>
 size_t walk(std::span<Span> spans, size_t offset, size_t bytes, Step step) {
   size_t done = 0;

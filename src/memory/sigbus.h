@@ -4,8 +4,8 @@
 // A file can shrink at any time after its size was checked, and the next access then raises SIGBUS.
 // The handler looks the address up among the watched ranges, lays zeroed private memory over the
 // whole range, marks the range as tripped and returns: the access goes on, harmlessly, in memory
-// that is nobody's. The owner finds the mark after its burst and drops the guest. An address outside
-// every watched range is our own bug, and the process ends as it would have.
+// that is nobody's. The owner finds the mark after its burst and drops the guest. An address
+// outside every watched range is our own bug, and the process ends as it would have.
 //
 // The handler uses only async-signal-safe calls and lock-free words.
 #pragma once

@@ -16,8 +16,8 @@ uint64_t checksum_add(uint64_t sum, const uint8_t* data, size_t bytes);
 // Folds an accumulator to 16 bits, not inverted, in memory byte order.
 uint16_t checksum_fold(uint64_t sum);
 
-// Does what offload().needs_csum asks for: sums from csum_start to the end and stores the inverse at
-// csum_start + csum_offset. For a destination that cannot do it itself. The field already holds
+// Does what offload().needs_csum asks for: sums from csum_start to the end and stores the inverse
+// at csum_start + csum_offset. For a destination that cannot do it itself. The field already holds
 // the pseudo-header's sum. A UDP sum of zero becomes 0xffff. [virtio 5.1.6.2]
 // The offload has been checked against the frame, and the field lies in the frame's chunk.
 void complete_checksum(Frame& frame);

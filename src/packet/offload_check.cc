@@ -8,11 +8,16 @@ namespace {
 bool gso_allowed(const OffloadMeta& offload, const AllowedOffloads& allowed) {
   if (offload.gso_ecn && !allowed.tso_ecn) return false;
   switch (offload.gso_type) {
-    case GsoType::none: return true;
-    case GsoType::tcp4: return allowed.tso4;
-    case GsoType::tcp6: return allowed.tso6;
-    case GsoType::udp_l4: return allowed.uso;
-    case GsoType::udp_fragment: return false;  // never offered
+    case GsoType::none:
+      return true;
+    case GsoType::tcp4:
+      return allowed.tso4;
+    case GsoType::tcp6:
+      return allowed.tso6;
+    case GsoType::udp_l4:
+      return allowed.uso;
+    case GsoType::udp_fragment:
+      return false;  // never offered
   }
   return false;
 }
@@ -38,8 +43,8 @@ std::optional<DropReason> check_offload(OffloadMeta& offload, size_t packet_byte
     if (!offload.needs_csum || offload.gso_size == 0) return DropReason::bad_net_header;
   }
   // The header length is a hint only: it lies between the checksum field and the packet's end.
-  offload.header_bytes = static_cast<uint16_t>(
-      std::min(std::max<size_t>(offload.header_bytes, header_end), std::min<size_t>(packet_bytes, 65535)));
+  offload.header_bytes = static_cast<uint16_t>(std::min(
+      std::max<size_t>(offload.header_bytes, header_end), std::min<size_t>(packet_bytes, 65535)));
   return std::nullopt;
 }
 

@@ -1,7 +1,8 @@
 // Whether a frame and the offloads asked for it agree. Pure.
 //
-// Offload fields come from a guest or from a kernel header and are never trusted: lengths are checked
-// against the frame, hints are clamped, and what was not negotiated is refused. [virtio 5.1.6.2]
+// Offload fields come from a guest or from a kernel header and are never trusted: lengths are
+// checked against the frame, hints are clamped, and what was not negotiated is refused.
+// [virtio 5.1.6.2]
 #pragma once
 
 #include <optional>

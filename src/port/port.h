@@ -8,7 +8,8 @@
 //   a.receive(batch, budget, cache);      // frames come in, with their lengths known
 //   b.transmit(batch);                    // every frame gets a result
 //   …the worker gives back, holds or counts each frame by its result…
-//   b.finish_breath(); a.finish_breath(); // by-reference chains complete, publish, notify at most once
+//   b.finish_breath(); a.finish_breath(); // by-reference chains complete, publish, notify at most
+//   once
 // and the same with a and b exchanged.
 //
 // Sleeping: while a queue is polled, its notifications are suppressed. To sleep the worker calls
@@ -89,6 +90,10 @@ class PortQueue {
   virtual void disarm() noexcept = 0;
   virtual int wake_fd() const noexcept = 0;
   virtual void on_wake() noexcept = 0;
+  // The other side will not wake us (a front end without kicks): look again soon by yourself.
+  virtual bool must_be_polled() const noexcept { return false; }
+  // The name under which a frame is dropped that this queue had no room for in time.
+  virtual DropReason full_reason() const noexcept { return DropReason::port_full; }
 
   // Frames from this port, and frames towards it.
   const QueueCounters& received() const { return received_; }
@@ -123,8 +128,11 @@ class Port {
   virtual OffloadSet takes() const = 0;
   // What the peer takes now, after it negotiated: a TAP passes it to the kernel (TUNSETOFFLOAD).
   virtual void set_peer_takes(const OffloadSet& peer) = 0;
-  // How many queue pairs the peer uses now; a TAP detaches the others so that no flow is lost.
-  virtual void set_active_queues(uint32_t count) = 0;
+  // Which queue pairs of this port have a receiver now; a TAP detaches the others, so that no flow
+  // is steered into nowhere. One entry a queue.
+  virtual void set_active_queues(const std::vector<bool>& active) = 0;
+  // Which queue pairs of this port can deliver what is sent to them.
+  virtual std::vector<bool> active_queues() const { return std::vector<bool>(queue_count(), true); }
 
  private:
   std::string name_;

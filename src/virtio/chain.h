@@ -1,8 +1,8 @@
 // Chain: one request of the guest. It lives at most one burst.
 //
 // A chain comes out of a ring by pop() and goes back by exactly one of complete() and unpop(); both
-// consume it, and a chain that is destroyed while it is live is our own bug and aborts. It names its
-// spans by position in the SpanList that pop() filled, readable ones first. [virtio 2.7.4.2]
+// consume it, and a chain that is destroyed while it is live is our own bug and aborts. It names
+// its spans by position in the SpanList that pop() filled, readable ones first. [virtio 2.7.4.2]
 //
 // The driver may rewrite descriptors at any time: everything here was copied out of the ring once.
 #pragma once
@@ -20,19 +20,19 @@ enum class Pop : uint8_t { chain, empty, broken };
 // Why a ring broke, for the log line that an operator reads.
 enum class RingFault : uint8_t {
   none,
-  avail_index_jump,      // more chains available than the ring has entries [virtio 2.7.13.3]
-  head_out_of_range,     // an available ring entry that is no descriptor of the ring
-  next_out_of_range,     // a descriptor that points past its table
-  chain_too_long,        // more descriptors than the ring has: a loop [virtio 2.7.5.3.1]
-  nested_indirect,       // an indirect table inside one, or INDIRECT together with NEXT
-  indirect_not_agreed,   // INDIRECT without the feature
-  indirect_table_size,   // no multiple of 16, empty, or longer than the ring
+  avail_index_jump,     // more chains available than the ring has entries [virtio 2.7.13.3]
+  head_out_of_range,    // an available ring entry that is no descriptor of the ring
+  next_out_of_range,    // a descriptor that points past its table
+  chain_too_long,       // more descriptors than the ring has: a loop [virtio 2.7.5.3.1]
+  nested_indirect,      // an indirect table inside one, or INDIRECT together with NEXT
+  indirect_not_agreed,  // INDIRECT without the feature
+  indirect_table_size,  // no multiple of 16, empty, or longer than the ring
   readable_after_writable,
-  address_not_mapped,    // a buffer or a table that is not guest memory
-  wrong_direction,       // writable buffers in a from_guest chain, readable ones in a to_guest chain
-  memory_vanished,       // the front end truncated the file behind the guest's memory
+  address_not_mapped,  // a buffer or a table that is not guest memory
+  wrong_direction,     // writable buffers in a from_guest chain, readable ones in a to_guest chain
+  memory_vanished,     // the front end truncated the file behind the guest's memory
   too_many_spans,
-  too_many_bytes,        // a chain over 4 GiB [virtio 2.7.5.2]
+  too_many_bytes,  // a chain over 4 GiB [virtio 2.7.5.2]
 };
 const char* ring_fault_sentence(RingFault fault);
 

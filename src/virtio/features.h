@@ -63,8 +63,8 @@ SLUICE_VIRTIO_FEATURES(SLUICE_FEATURE_MASK)
 // The names of the bits that are set, unknown ones as "bit_<n>", in the order of the bits.
 std::vector<std::string> feature_names(uint64_t features);
 
-// What is left of `acked` when bits that were not offered, and bits whose prerequisites are missing,
-// are taken away: the state of a device never depends on the others. [virtio 5.1.3.1]
+// What is left of `acked` when bits that were not offered, and bits whose prerequisites are
+// missing, are taken away: the state of a device never depends on the others. [virtio 5.1.3.1]
 uint64_t sanitize_features(uint64_t acked, uint64_t offered);
 
 }  // namespace sluice

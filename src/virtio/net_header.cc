@@ -11,9 +11,7 @@ constexpr uint8_t kFlagNeedsCsum = 1;
 constexpr uint8_t kFlagDataValid = 2;
 constexpr uint8_t kGsoEcn = 0x80;
 
-uint16_t load_le16(const uint8_t* at) {
-  return static_cast<uint16_t>(at[0] | at[1] << 8);
-}
+uint16_t load_le16(const uint8_t* at) { return static_cast<uint16_t>(at[0] | at[1] << 8); }
 
 void store_le16(uint8_t* at, uint16_t value) {
   at[0] = static_cast<uint8_t>(value);
@@ -32,12 +30,23 @@ std::optional<OffloadMeta> parse_net_header(const NetHeaderBytes& wire) {
   meta.needs_csum = wire[0] & kFlagNeedsCsum;
   meta.data_valid = wire[0] & kFlagDataValid;
   switch (wire[1] & ~kGsoEcn) {
-    case 0: meta.gso_type = GsoType::none; break;
-    case 1: meta.gso_type = GsoType::tcp4; break;
-    case 3: meta.gso_type = GsoType::udp_fragment; break;
-    case 4: meta.gso_type = GsoType::tcp6; break;
-    case 5: meta.gso_type = GsoType::udp_l4; break;
-    default: return std::nullopt;
+    case 0:
+      meta.gso_type = GsoType::none;
+      break;
+    case 1:
+      meta.gso_type = GsoType::tcp4;
+      break;
+    case 3:
+      meta.gso_type = GsoType::udp_fragment;
+      break;
+    case 4:
+      meta.gso_type = GsoType::tcp6;
+      break;
+    case 5:
+      meta.gso_type = GsoType::udp_l4;
+      break;
+    default:
+      return std::nullopt;
   }
   if (meta.gso_type != GsoType::none) {
     meta.gso_ecn = wire[1] & kGsoEcn;
@@ -55,8 +64,8 @@ NetHeaderBytes build_net_header(const OffloadMeta& meta, uint16_t num_buffers) {
   NetHeaderBytes wire{};
   wire[0] = static_cast<uint8_t>((meta.needs_csum ? kFlagNeedsCsum : 0) |
                                  (meta.data_valid ? kFlagDataValid : 0));
-  wire[1] = static_cast<uint8_t>(static_cast<uint8_t>(meta.gso_type) |
-                                 (meta.gso_ecn ? kGsoEcn : 0));
+  wire[1] =
+      static_cast<uint8_t>(static_cast<uint8_t>(meta.gso_type) | (meta.gso_ecn ? kGsoEcn : 0));
   store_le16(&wire[2], meta.header_bytes);
   store_le16(&wire[4], meta.gso_size);
   store_le16(&wire[6], meta.csum_start);

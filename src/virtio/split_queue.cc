@@ -8,20 +8,34 @@ namespace sluice {
 
 const char* ring_fault_sentence(RingFault fault) {
   switch (fault) {
-    case RingFault::none: return "no fault";
-    case RingFault::avail_index_jump: return "the available index moved by more than the ring size";
-    case RingFault::head_out_of_range: return "an available entry is outside the descriptor table";
-    case RingFault::next_out_of_range: return "a descriptor's next is outside its table";
-    case RingFault::chain_too_long: return "a chain has more descriptors than the ring (a loop)";
-    case RingFault::nested_indirect: return "an indirect table is nested or chained on";
-    case RingFault::indirect_not_agreed: return "an indirect descriptor without the feature";
-    case RingFault::indirect_table_size: return "an indirect table of a wrong size";
-    case RingFault::readable_after_writable: return "a readable descriptor follows a writable one";
-    case RingFault::address_not_mapped: return "a buffer lies outside guest memory";
-    case RingFault::wrong_direction: return "a chain has buffers of the wrong direction";
-    case RingFault::memory_vanished: return "the memory behind the guest was truncated";
-    case RingFault::too_many_spans: return "a chain is in too many pieces";
-    case RingFault::too_many_bytes: return "a chain is longer than 4 GiB";
+    case RingFault::none:
+      return "no fault";
+    case RingFault::avail_index_jump:
+      return "the available index moved by more than the ring size";
+    case RingFault::head_out_of_range:
+      return "an available entry is outside the descriptor table";
+    case RingFault::next_out_of_range:
+      return "a descriptor's next is outside its table";
+    case RingFault::chain_too_long:
+      return "a chain has more descriptors than the ring (a loop)";
+    case RingFault::nested_indirect:
+      return "an indirect table is nested or chained on";
+    case RingFault::indirect_not_agreed:
+      return "an indirect descriptor without the feature";
+    case RingFault::indirect_table_size:
+      return "an indirect table of a wrong size";
+    case RingFault::readable_after_writable:
+      return "a readable descriptor follows a writable one";
+    case RingFault::address_not_mapped:
+      return "a buffer lies outside guest memory";
+    case RingFault::wrong_direction:
+      return "a chain has buffers of the wrong direction";
+    case RingFault::memory_vanished:
+      return "the memory behind the guest was truncated";
+    case RingFault::too_many_spans:
+      return "a chain is in too many pieces";
+    case RingFault::too_many_bytes:
+      return "a chain is longer than 4 GiB";
   }
   return "?";
 }
@@ -85,8 +99,7 @@ class ChainWalk {
     if (table.flags & kDescriptorNext) return RingFault::nested_indirect;
     // WRITE on the table's descriptor is ignored. [virtio 2.7.5.3.2]
     const uint32_t entries = table.bytes / sizeof(SplitDescriptor);
-    if (table.bytes == 0 || table.bytes % sizeof(SplitDescriptor) != 0 ||
-        entries > queue_.size_)
+    if (table.bytes == 0 || table.bytes % sizeof(SplitDescriptor) != 0 || entries > queue_.size_)
       return RingFault::indirect_table_size;
     uint32_t at = 0;
     for (uint32_t i = 0; i < entries; ++i) {
@@ -136,9 +149,12 @@ class ChainWalk {
       if (!spans_.push(*span)) return RingFault::too_many_spans;
     } else {
       switch (queue_.memory_->translate(address, descriptor.bytes, spans_)) {
-        case GuestMemory::Translation::ok: break;
-        case GuestMemory::Translation::not_mapped: return RingFault::address_not_mapped;
-        case GuestMemory::Translation::list_full: return RingFault::too_many_spans;
+        case GuestMemory::Translation::ok:
+          break;
+        case GuestMemory::Translation::not_mapped:
+          return RingFault::address_not_mapped;
+        case GuestMemory::Translation::list_full:
+          return RingFault::too_many_spans;
       }
     }
     bytes += descriptor.bytes;
@@ -233,8 +249,8 @@ bool SplitQueue::enable_kicks(uint16_t known) {
   } else {
     used_->flags.store_relaxed(0);
   }
-  // Our wish must be visible before the index is read: pairs with the driver's fence between writing
-  // avail->index and reading avail_event (or flags). Store, then load. [virtio 2.7.10]
+  // Our wish must be visible before the index is read: pairs with the driver's fence between
+  // writing avail->index and reading avail_event (or flags). Store, then load. [virtio 2.7.10]
   full_fence();
   return available_count() > known;
 }

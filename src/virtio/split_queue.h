@@ -1,13 +1,13 @@
 // SplitQueue: the device side of one split virtqueue.
 //
-// What: takes chains (pop), gives them back (complete, unpop), publishes used entries in batches, and
-// does notification suppression both ways. What not: packets, sockets, eventfds; the caller kicks
-// and is kicked.
+// What: takes chains (pop), gives them back (complete, unpop), publishes used entries in batches,
+// and does notification suppression both ways. What not: packets, sockets, eventfds; the caller
+// kicks and is kicked.
 //
 // Invariants: the used index and the position in the available ring are private; what the driver
-// writes over them changes nothing. Each descriptor is copied out once, checked, and translated with
-// its length. At most `size` chains are in flight. After a fault the queue is broken for good: pop()
-// answers Pop::broken, and a new queue has to be started.
+// writes over them changes nothing. Each descriptor is copied out once, checked, and translated
+// with its length. At most `size` chains are in flight. After a fault the queue is broken for good:
+// pop() answers Pop::broken, and a new queue has to be started.
 //
 //   SpanList spans(kChainSpansMax);
 //   while (queue.pop(spans, chain) == Pop::chain) {
@@ -30,13 +30,13 @@
 namespace sluice {
 
 struct SplitQueueSetup {
-  uint32_t size = 0;           // a power of two, at most kRingSizeMax
-  uint16_t base = 0;           // the available index to go on from
-  bool event_idx = false;      // VIRTIO_F_EVENT_IDX was negotiated
-  bool indirect = false;       // VIRTIO_F_INDIRECT_DESC was negotiated
-  GuestSpan descriptors;       // split_descriptors_bytes(size), aligned to 16
-  GuestSpan available;         // split_available_bytes(size), aligned to 2
-  GuestSpan used;              // split_used_bytes(size), aligned to 4
+  uint32_t size = 0;       // a power of two, at most kRingSizeMax
+  uint16_t base = 0;       // the available index to go on from
+  bool event_idx = false;  // VIRTIO_F_EVENT_IDX was negotiated
+  bool indirect = false;   // VIRTIO_F_INDIRECT_DESC was negotiated
+  GuestSpan descriptors;   // split_descriptors_bytes(size), aligned to 16
+  GuestSpan available;     // split_available_bytes(size), aligned to 2
+  GuestSpan used;          // split_used_bytes(size), aligned to 4
   std::shared_ptr<const GuestMemory> memory;
 };
 
@@ -61,7 +61,8 @@ class SplitQueue {
   bool driver_wants_notification();
 
   // Asks the driver for a kick once more than `known` chains are available, then looks again: true
-  // when they are already. `known` is what a caller could not use: available_count() of a moment ago.
+  // when they are already. `known` is what a caller could not use: available_count() of a moment
+  // ago.
   bool enable_kicks(uint16_t known = 0);
   // Tells the driver that we are looking ourselves. A kick may come all the same.
   void disable_kicks();
@@ -98,11 +99,11 @@ class SplitQueue {
 
   uint32_t size_;
   uint16_t mask_;
-  uint16_t next_avail_;       // position in the available ring, private
-  uint16_t avail_seen_;       // the driver's index when it was last loaded
-  uint16_t next_used_;        // where the next used entry goes; published ones end here or before
-  uint16_t published_used_;   // what the driver can see
-  uint16_t signalled_used_;   // what it has been notified of
+  uint16_t next_avail_;      // position in the available ring, private
+  uint16_t avail_seen_;      // the driver's index when it was last loaded
+  uint16_t next_used_;       // where the next used entry goes; published ones end here or before
+  uint16_t published_used_;  // what the driver can see
+  uint16_t signalled_used_;  // what it has been notified of
   bool signalled_valid_ = false;
   bool event_idx_;
   bool indirect_;

@@ -1,0 +1,60 @@
+// Link: one patch cable between two queues, as its worker breathes it.
+//
+// Each direction takes a burst from its source, offers it to its destination and settles every
+// frame by its result. What the destination has no room for is held, bounded by one burst; while
+// something is held the source is not read, so that back-pressure reaches the sender and order is
+// kept. Held frames that wait too long are dropped under the destination's name for it.
+//
+// A link is hot (polled, notifications suppressed) or cold (armed, in the worker's epoll set).
+#pragma once
+
+#include <cstdint>
+
+#include "memory/frame_pool.h"
+#include "port/port.h"
+
+namespace sluice {
+
+class Link {
+ public:
+  // carries_b_to_a: false when several queues of a share b, and another link brings b's frames.
+  Link(PortQueue& a, PortQueue& b, bool carries_b_to_a);
+
+  // One breath: both directions once, then publish. Returns how many frames moved or were dropped.
+  size_t breathe(FrameCache& cache, size_t batch_frames_max);
+  // Switches notifications on and looks again. true: it stays hot, there is work.
+  bool arm();
+  void disarm();
+  // Gives back what is held. Before the link goes away.
+  void release(FrameCache& cache);
+
+  PortQueue& a() { return a_; }
+  PortQueue& b() { return b_; }
+  bool has_held() const { return !a_to_b_.held.empty() || !b_to_a_.held.empty(); }
+  bool must_be_polled() const { return a_.must_be_polled() || b_.must_be_polled(); }
+
+  // The worker's notes.
+  bool hot = true;
+  uint64_t last_work_ns = 0;
+  bool shares_b = false;  // other links have the same b: they wake together
+
+ private:
+  struct Direction {
+    PortQueue& from;
+    PortQueue& to;
+    FrameBatch held;
+    uint64_t held_since_ns = 0;
+    bool no_room = false;  // the source was not read, because the destination takes nothing
+  };
+  size_t move(Direction& direction, FrameCache& cache, size_t batch_frames_max);
+  size_t retry_held(Direction& direction, FrameCache& cache);
+  void settle(Direction& direction, FrameBatch& batch, FrameCache& cache);
+
+  PortQueue& a_;
+  PortQueue& b_;
+  bool carries_b_to_a_;
+  Direction a_to_b_;
+  Direction b_to_a_;
+};
+
+}  // namespace sluice

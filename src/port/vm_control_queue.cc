@@ -1,0 +1,141 @@
+#include "port/vm_control_queue.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace sluice {
+namespace {
+
+// Classes and commands. [virtio 5.1.6.5]
+enum Class : uint8_t { kRx = 0, kMac = 1, kVlan = 2, kAnnounce = 3, kMq = 4, kGuestOffloads = 5 };
+constexpr uint8_t kRxCommands = 6;
+constexpr uint8_t kMacTableSet = 0;
+constexpr uint8_t kMacAddressSet = 1;
+constexpr uint8_t kOk = 0;
+constexpr uint8_t kError = 1;
+constexpr size_t kHeaderBytes = 2;
+
+// The longest command we read: MAC tables of some thousand entries. What is longer is refused.
+constexpr size_t kCommandBytesMax = 32 * 1024;
+
+template <typename T>
+bool read_whole(std::span<const uint8_t> data, T& value) {
+  if (data.size() < sizeof value) return false;
+  std::memcpy(&value, data.data(), sizeof value);
+  return true;
+}
+
+}  // namespace
+
+ControlQueue::ControlQueue(ControlCommands& commands)
+    : commands_(commands), spans_(kChainSpansMax) {}
+
+void ControlQueue::serve() {
+  if (!ring_.usable()) return;
+  // At most a ring full a call: a guest that never stops sending must not hold the control thread.
+  for (uint32_t served = 0; served < ring_.queue().size(); ++served) {
+    Chain chain;
+    spans_.clear();
+    if (ring_.queue().pop(spans_, chain) != Pop::chain) break;
+    handle(std::move(chain));
+    if (ring_.queue().broken()) break;
+  }
+  ring_.publish_and_notify(counters_);
+  if (ring_.queue().broken()) {
+    ring_.signal_error();
+    return;
+  }
+  // The rest, if there is any, comes with the loop's next round.
+  if (ring_.queue().enable_kicks()) ring_.kick_ourselves();
+}
+
+void ControlQueue::handle(Chain&& chain) {
+  if (chain.writable_bytes() == 0) {
+    ring_.queue().complete(std::move(chain), 0);
+    ring_.queue().mark_broken(RingFault::wrong_direction);
+    return;
+  }
+  std::array<uint8_t, kCommandBytesMax> command;
+  const auto readable = spans_.slice(chain.span_first(), chain.readable_count());
+  auto writable = spans_.slice(chain.span_first() + chain.readable_count(), chain.writable_count());
+  uint8_t answer = kError;
+  if (chain.readable_bytes() >= kHeaderBytes && chain.readable_bytes() <= command.size()) {
+    const size_t bytes = copy_out(readable, 0, command.data(), chain.readable_bytes());
+    if (dispatch({command.data(), bytes})) answer = kOk;
+  }
+  copy_in(writable, 0, &answer, 1);
+  counters_.frames.add(1);
+  ring_.queue().complete(std::move(chain), 1);
+}
+
+bool ControlQueue::dispatch(std::span<const uint8_t> command) {
+  const uint8_t command_class = command[0];
+  const uint8_t code = command[1];
+  const auto data = command.subspan(kHeaderBytes);
+  switch (command_class) {
+    case kRx:
+      return receive_mode(code, data);
+    case kMac:
+      return mac(code, data);
+    case kVlan:
+      return vlan(code, data);
+    case kAnnounce:
+      if (code != 0) return false;
+      commands_.control_announced();
+      return true;
+    case kMq: {
+      uint16_t pairs = 0;
+      return code == 0 && read_whole(data, pairs) && commands_.control_queue_pairs(pairs);
+    }
+    case kGuestOffloads: {
+      uint64_t offloads = 0;
+      return code == 0 && read_whole(data, offloads) && commands_.control_guest_offloads(offloads);
+    }
+    default:
+      return false;
+  }
+}
+
+bool ControlQueue::receive_mode(uint8_t command, std::span<const uint8_t> data) {
+  if (command >= kRxCommands || data.empty()) return false;
+  bool* const modes[kRxCommands] = {&modes_.promiscuous, &modes_.all_multicast,
+                                    &modes_.all_unicast, &modes_.no_multicast,
+                                    &modes_.no_unicast,  &modes_.no_broadcast};
+  *modes[command] = data[0] != 0;
+  return true;
+}
+
+bool ControlQueue::mac(uint8_t command, std::span<const uint8_t> data) {
+  if (command == kMacAddressSet) {
+    MacAddress address;
+    if (data.size() < address.size()) return false;
+    std::memcpy(address.data(), data.data(), address.size());
+    return commands_.control_mac(address);
+  }
+  if (command != kMacTableSet) return false;
+  uint32_t total = 0;
+  for (int table = 0; table < 2; ++table) {  // unicast, then multicast
+    uint32_t entries = 0;
+    if (!read_whole(data, entries)) return false;
+    data = data.subspan(sizeof entries);
+    if (entries > data.size() / 6) return false;
+    data = data.subspan(size_t{entries} * 6);
+    total += entries;
+  }
+  modes_.mac_filter_entries = total;
+  return true;
+}
+
+bool ControlQueue::vlan(uint8_t command, std::span<const uint8_t> data) {
+  uint16_t id = 0;
+  if (command > 1 || !read_whole(data, id) || id > 4095) return false;
+  if (command == 0) {
+    modes_.vlan_entries = std::min<uint32_t>(modes_.vlan_entries + 1, 4096);
+  } else if (modes_.vlan_entries > 0) {
+    --modes_.vlan_entries;
+  }
+  return true;
+}
+
+}  // namespace sluice
