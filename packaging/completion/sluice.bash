@@ -1,0 +1,118 @@
+# Completion of sluice's commands, options and `name,key=value` lists for bash.
+
+_sluice_keys() {
+  # The keys that the list behind an option takes.
+  case $1 in
+    --vm) echo "socket= mode= queues= mac= mtu= offload= socket-mode= socket-group=" ;;
+    --tap) echo "ifname= fd= queues= napi= netns= persist= bridge= mtu=" ;;
+    --macvtap) echo "ifname= queues= netns=" ;;
+  esac
+}
+
+_sluice_values() {
+  case $1 in
+    mode) echo "server client" ;;
+    napi) echo "auto on off" ;;
+    offload | persist) echo "on off" ;;
+    ifname | bridge) ls /sys/class/net 2>/dev/null ;;
+    netns) ls /run/netns 2>/dev/null ;;
+  esac
+}
+
+# Completes the part of a list behind its last comma. $1: the option, $2: the list so far.
+_sluice_list() {
+  local head=${2%,*} last=${2##*,} key
+  [[ $2 == *,* ]] || return
+  if [[ $last == socket=* ]]; then
+    mapfile -t COMPREPLY < <(compgen -f -P "$head,socket=" -- "${last#socket=}")
+  elif [[ $last == *=* ]]; then
+    key=${last%%=*}
+    mapfile -t COMPREPLY < <(compgen -P "$head,$key=" -W "$(_sluice_values "$key")" -- "${last#*=}")
+  else
+    mapfile -t COMPREPLY < <(compgen -P "$head," -W "$(_sluice_keys "$1")" -- "$last")
+  fi
+  compopt -o nospace
+}
+
+# The names of the ports given so far.
+_sluice_ports() {
+  local i
+  for ((i = 1; i < ${#SLUICE_WORDS[@]} - 1; i++)); do
+    case ${SLUICE_WORDS[i]} in
+      --vm | --tap | --macvtap | --null) echo "${SLUICE_WORDS[i + 1]%%,*}" ;;
+    esac
+  done
+}
+
+_sluice_connect() {
+  local current=$1
+  if [[ $current == *:* ]]; then
+    mapfile -t COMPREPLY < <(compgen -P "${current%%:*}:" -W "$(_sluice_ports)" -- "${current#*:}")
+  else
+    mapfile -t COMPREPLY < <(compgen -S : -W "$(_sluice_ports)" -- "$current")
+    compopt -o nospace
+  fi
+}
+
+# bash splits words at = and : ; lists have to be seen whole.
+_sluice_words() {
+  local line=${COMP_LINE:0:COMP_POINT}
+  read -r -a SLUICE_WORDS <<<"$line"
+  if [[ $line == *[[:space:]] ]]; then
+    SLUICE_WORDS+=("")
+  fi
+}
+
+# What bash takes as the current word begins behind the last = or : of ours.
+_sluice_trim() {
+  local current=$1 i rest
+  rest=${current%"${current##*[=:]}"}
+  [[ -n $rest ]] || return
+  for i in "${!COMPREPLY[@]}"; do
+    COMPREPLY[i]=${COMPREPLY[i]#"$rest"}
+  done
+}
+
+_sluice() {
+  local SLUICE_WORDS current previous command
+  COMPREPLY=()
+  _sluice_words
+  current=${SLUICE_WORDS[-1]}
+  previous=${SLUICE_WORDS[-2]}
+  command=${SLUICE_WORDS[1]}
+  if ((${#SLUICE_WORDS[@]} == 2)); then
+    mapfile -t COMPREPLY < <(compgen -W "run tap stats ports --help --version" -- "$current")
+    return
+  fi
+  case $previous in
+    --vm | --tap | --macvtap) _sluice_list "$previous" "$current" ;;
+    --connect) _sluice_connect "$current" ;;
+    --config | --control) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+    --help-qemu) mapfile -t COMPREPLY < <(compgen -W "$(_sluice_ports)" -- "$current") ;;
+    --batch) mapfile -t COMPREPLY < <(compgen -W "1 8 16 32 64" -- "$current") ;;
+    --poll-us | --workers | --cpus | --null) ;;
+    *) _sluice_option "$command" "$current" ;;
+  esac
+  _sluice_trim "$current"
+}
+
+_sluice_option() {
+  local words=""
+  case $1 in
+    run)
+      words="--config --vm --tap --macvtap --null --connect --batch --poll-us --workers --cpus
+             --control --hugepages --verbose --help-qemu --help"
+      ;;
+    stats | ports) words="--control --json --help" ;;
+    tap)
+      if [[ $2 == *,* ]]; then
+        _sluice_list --tap "$2"
+        return
+      fi
+      words="-- --help"
+      ;;
+  esac
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$2")
+}
+
+complete -F _sluice sluice
