@@ -150,3 +150,35 @@ class Daemon:
             fields = read_text(path).split()
             total_ns += int(fields[0]) if fields else 0
         return total_ns / 1e9
+
+
+def run_sluice(env, args, ns=None, timeout=10, **options):
+    """Runs the program to its end, any subcommand; returns the result whatever the status."""
+    return (ns or env).run([env.sluice, *args], check=False, timeout=timeout, **options)
+
+
+def assert_refused(env, args, words, status=2, ns=None, **options):
+    """The program must end with `status`, print nothing on standard output, and say one line on
+    standard error that has each of `words`."""
+    try:
+        result = run_sluice(env, args, ns, **options)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"sluice {' '.join(args)}: it runs, but must be refused") from None
+    told = f"sluice {' '.join(args)}\nstatus {result.returncode}, said: {result.stderr.strip()!r}"
+    assert result.returncode == status, f"expected status {status}: {told}"
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, f"expected one line: {told}"
+    missing = [word for word in words if word.lower() not in lines[0].lower()]
+    assert not missing, f"the message does not name {missing}: {told}"
+    return lines[0]
+
+
+def check_table(env, table, check):
+    """Runs check(row) for each row and fails once, with all that failed."""
+    failures = []
+    for row in table:
+        try:
+            check(row)
+        except AssertionError as error:
+            failures.append(str(error))
+    assert not failures, f"{len(failures)} of {len(table)} rows:\n" + "\n".join(failures)
