@@ -107,7 +107,6 @@ void VmPort::session_closed() {
     change(2 * i, [](VmQueue& queue, VmQueue::Side) { queue.set_front_end_connected(false); });
   apply_guest_takes(OffloadSet{});
   tell_active_queues();
-  log_info("{}: front end disconnected", name());
 }
 
 void VmPort::features_negotiated(uint64_t features) {

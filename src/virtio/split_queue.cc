@@ -50,6 +50,9 @@ SplitQueue::SplitQueue(SplitQueueSetup setup)
       descriptors_(static_cast<const uint8_t*>(setup.descriptors.address_for_shared_words())),
       avail_(static_cast<SplitAvail*>(setup.available.address_for_shared_words())),
       used_(static_cast<SplitUsed*>(setup.used.address_for_shared_words())),
+      avail_event_(reinterpret_cast<SharedWord<uint16_t>*>(
+          static_cast<uint8_t*>(setup.used.address_for_shared_words()) +
+          split_used_bytes(setup.size) - sizeof(uint16_t))),
       memory_(std::move(setup.memory)) {
   SLUICE_ASSERT(std::has_single_bit(size_) && size_ <= kRingSizeMax);
   SLUICE_ASSERT(setup.descriptors.size() >= split_descriptors_bytes(size_));

@@ -93,9 +93,7 @@ class SplitQueue {
   }
   SplitDescriptor load_descriptor(uint16_t index) const;
   SharedWord<uint16_t>& used_event() const { return avail_->ring[size_]; }
-  SharedWord<uint16_t>& avail_event() const {
-    return *reinterpret_cast<SharedWord<uint16_t>*>(&used_->ring[size_]);
-  }
+  SharedWord<uint16_t>& avail_event() const { return *avail_event_; }
 
   uint32_t size_;
   uint16_t mask_;
@@ -112,6 +110,7 @@ class SplitQueue {
   const uint8_t* descriptors_;
   SplitAvail* avail_;
   SplitUsed* used_;
+  SharedWord<uint16_t>* avail_event_;  // behind the used ring's last element
   std::shared_ptr<const GuestMemory> memory_;
 };
 
