@@ -72,7 +72,7 @@ if [ "$(id -u)" != 0 ]; then
   as_root=sudo
 fi
 
-echo "install-deps: installing$missing"
+echo "install-deps: installing $(echo $missing | wc -w) packages, which can take some minutes:$missing"
 # The kernel is only handed to QEMU by path. On a machine that boots nothing itself (a container),
 # its package is told not to build an initramfs, which can fail there. On one with a boot loader the
 # package must do its usual work, or the machine could choose a kernel that does not boot.
