@@ -6,12 +6,13 @@
     bench/from_guest_tap.py --only peer --seconds 2 --rounds 1
 
 A half: testpmd's net_virtio_user sends 64-byte frames as fast as it can (CPU 0); the back end takes
-them to a TAP (CPU 1, with nothing else on it), where the kernel drops them in a native XDP program of
-two instructions. The back end is `sluice run --vm … --tap …`, or testpmd with net_vhost → net_tap.
+them to a TAP (CPU 1, with nothing else on it), where the kernel drops them in a native XDP program
+of two instructions. The back end is `sluice run --vm … --tap …`, or testpmd, net_vhost → net_tap.
 
-CPU time is all that CPU 1 was busy with (user, system, irq and softirq of /proc/stat), divided by the
-frames that the TAP counted in the same window. testpmd polls: its CPU is busy for the whole time, so
-its CPU time is the wall time, and only a saturated testpmd (its polls find work) is compared.
+CPU time is all that CPU 1 was busy with (user, system, irq and softirq of /proc/stat), divided by
+the frames that the TAP counted in the same window. testpmd polls: its CPU is busy for the whole
+time, so its CPU time is the wall time, and only a saturated testpmd (whose polls find work) is
+compared.
 Needs root and two CPUs; wants a quiet machine, and says when it was not.
 """
 
@@ -120,7 +121,8 @@ class SluiceHalf:
         """What the program itself says about the time since mark()."""
         after = self.daemon.stats()
         delta = {key: sum(worker[key] for worker in after["workers"]) -
-                 sum(worker[key] for worker in self.before["workers"]) for key in ("breaths", "sleeps")}
+                 sum(worker[key] for worker in self.before["workers"])
+                 for key in ("breaths", "sleeps")}
 
         def batches(stats):
             return sum(sum(queue["batch_histogram"])
@@ -129,7 +131,8 @@ class SluiceHalf:
         found = batches(after) - batches(self.before)
         return {"saturation": min(1.0, found / delta["breaths"]) if delta["breaths"] else 0.0,
                 "sleeps": delta["sleeps"],
-                "drops": {**self.daemon.drops("vm0", stats=after), **self.daemon.drops("t0", stats=after)}}
+                "drops": {**self.daemon.drops("vm0", stats=after),
+                          **self.daemon.drops("t0", stats=after)}}
 
 
 class PeerHalf:
@@ -140,8 +143,8 @@ class PeerHalf:
     def __init__(self, env, ns, socket, options):
         lcores = f"0@{BACK_END_CPU},1@{BACK_END_CPU}"
         self.pmd = Testpmd(env, [f"net_vhost0,iface={socket}", "net_tap0,iface=tap0"],
-                           ["--forward-mode=io", "--record-burst-stats", f"--burst={options.peer_burst}"],
-                           ns=ns, lcores=lcores)
+                           ["--forward-mode=io", "--record-burst-stats",
+                            f"--burst={options.peer_burst}"], ns=ns, lcores=lcores)
 
         self.pmd.start()
 
@@ -151,7 +154,8 @@ class PeerHalf:
     def read(self):
         """The polls of the guest's ring, as testpmd counted them since mark()."""
         text = self.pmd.command("show fwd stats all")
-        bursts = re.search(r"statistics for port 0 .*?RX-bursts : \d+ \[(\d+)% of 0 pkts", text, re.DOTALL)
+        bursts = re.search(r"statistics for port 0 .*?RX-bursts : \d+ \[(\d+)% of 0 pkts", text,
+                           re.DOTALL)
         return {"saturation": 1.0 - int(bursts.group(1)) / 100 if bursts else None}
 
 
@@ -197,8 +201,8 @@ def measure(half, generator, ns, options, foreign):
             "busy_seconds": round(busy, 3), "busy_share": round(busy / seconds, 3),
             "ns_a_frame": round(busy * 1e9 / frames, 1) if frames else None,
             "frames_a_second": round(frames / seconds), "foreign_share_before": round(foreign, 3),
-            "stolen_share": round(stolen / seconds, 3), "generator_sent": sent, "tap_counted": arrived,
-            **said}
+            "stolen_share": round(stolen / seconds, 3), "generator_sent": sent,
+            "tap_counted": arrived, **said}
 
 
 def doubts(row):
@@ -209,7 +213,7 @@ def doubts(row):
     if row["saturation"] is not None and row["saturation"] < SATURATED_SHARE_MIN:
         found.append(f"not saturated: {row['saturation']:.0%} of polls found work")
     if row["foreign_share_before"] > FOREIGN_SHARE_MAX:
-        found.append(f"CPU {BACK_END_CPU} was {row['foreign_share_before']:.0%} busy before it began")
+        found.append(f"CPU {BACK_END_CPU} was {row['foreign_share_before']:.0%} busy before it")
     if row["stolen_share"] > FOREIGN_SHARE_MAX:
         found.append(f"{row['stolen_share']:.0%} of CPU {BACK_END_CPU} was stolen by the host")
     if abs(row["tap_counted"] - row["generator_sent"]) > row["generator_sent"] // 100:
@@ -220,7 +224,8 @@ def doubts(row):
 def summary(rows):
     result = {}
     for name in ("sluice", "testpmd"):
-        values = [row["ns_a_frame"] for row in rows if row["back_end"] == name and row["ns_a_frame"]]
+        values = [row["ns_a_frame"] for row in rows
+                  if row["back_end"] == name and row["ns_a_frame"]]
         if values:
             result[name] = {"ns_a_frame_median": statistics.median(values), "min": min(values),
                             "max": max(values), "halves": len(values)}
@@ -232,8 +237,9 @@ def summary(rows):
 
 def print_row(row):
     saturation = "?" if row["saturation"] is None else f"{row['saturation']:.0%}"
-    print(f"{row['back_end']:>8} {row['ns_a_frame'] or 0:>11.1f} {row['frames_a_second'] / 1e6:>8.3f} "
-          f"{row['busy_share']:>6.0%} {saturation:>10}", flush=True)
+    print(f"{row['back_end']:>8} {row['ns_a_frame'] or 0:>11.1f} "
+          f"{row['frames_a_second'] / 1e6:>10.3f} {row['busy_share']:>6.0%} "
+          f"{saturation:>10}", flush=True)
     for doubt in doubts(row):
         print(f"         ! {doubt}", flush=True)
 
@@ -245,12 +251,13 @@ def print_summary(result):
             print(f"{name}: median {part['ns_a_frame_median']:.1f} ns of CPU a frame, "
                   f"{part['min']:.1f} to {part['max']:.1f} over {part['halves']} halves")
     if "ratio" in result:
-        print(f"sluice / testpmd: {result['ratio']:.3f} (ratio of medians; below 1 sluice needs less)")
+        print(f"sluice / testpmd: {result['ratio']:.3f} (ratio of medians; below 1 is less)")
     print("testpmd polls: its CPU is always busy, its CPU time is the wall time")
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description="CPU time a frame, guest to TAP, sluice against testpmd.")
+    parser = argparse.ArgumentParser(
+        description="CPU time a frame, guest to TAP, sluice against testpmd.")
     parser.add_argument("--sluice", default=os.path.join(HERE, "..", "build", "release", "sluice"))
     parser.add_argument("--seconds", type=float, default=5, help="of each half (default 5)")
     parser.add_argument("--rounds", type=int, default=5, help="of both halves (default 5)")
@@ -259,8 +266,10 @@ def parse_arguments():
                         help="the generator's ring")
     parser.add_argument("--poll-us", type=int, default=50, help="of sluice (default 50)")
     parser.add_argument("--batch", type=int, default=64, help="of sluice (default 64)")
-    parser.add_argument("--napi", default="auto", choices=("auto", "on", "off"), help="of sluice's TAP")
-    parser.add_argument("--peer-burst", type=int, default=32, help="of testpmd (default 32, its own)")
+    parser.add_argument("--napi", default="auto", choices=("auto", "on", "off"),
+                        help="of sluice's TAP")
+    parser.add_argument("--peer-burst", type=int, default=32,
+                        help="of testpmd (default 32, its own)")
     parser.add_argument("--only", choices=("sluice", "peer"), help="one back end, to try it")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--hold-xdp-drop", metavar="IFACE", help=argparse.SUPPRESS)
@@ -292,7 +301,8 @@ def main():
         return 1
     result = summary(rows)
     if options.json:
-        print(json.dumps({"rows": [{**row, "doubts": doubts(row)} for row in rows], **result}, indent=2))
+        told = [{**row, "doubts": doubts(row)} for row in rows]
+        print(json.dumps({"rows": told, **result}, indent=2))
     else:
         print_summary(result)
     return 0

@@ -36,7 +36,8 @@ class Stop(BaseException):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description="Whole-program tests of sluice.")
-    parser.add_argument("--filter", default="", metavar="SUBSTR", help="only tests with this in the name")
+    parser.add_argument("--filter", default="", metavar="SUBSTR",
+                        help="only tests with this in the name")
     parser.add_argument("--list", action="store_true", help="print the names and end")
     parser.add_argument("--sluice", default=os.path.join(HERE, "..", "build", "release", "sluice"),
                         metavar="PATH", help="the program under test")
@@ -121,7 +122,7 @@ def run_one(test, options):
 
 
 def clean_up(env):
-    """Runs the deferred functions under a time bound of their own; a second call goes on with the rest."""
+    """Runs the deferred functions under a time bound; a second call goes on with the rest."""
     problems = []
     for _attempt in range(8):
         signal.alarm(CLEANUP_SECONDS_MAX)
@@ -137,7 +138,8 @@ def clean_up(env):
 def print_line(outcome, name, seconds, reason):
     colour = {"PASS": GREEN, "FAIL": RED, "SKIP": YELLOW}[outcome] if sys.stdout.isatty() else ""
     plain = PLAIN if colour else ""
-    print(f"{colour}{outcome}{plain} {name} {seconds:.1f} s{'  ' + reason if reason else ''}", flush=True)
+    tail = "  " + reason if reason else ""
+    print(f"{colour}{outcome}{plain} {name} {seconds:.1f} s{tail}", flush=True)
 
 
 def indent(text):

@@ -27,7 +27,7 @@ def ports(env, vm_options="", tap_options="", socket_path=None):
 
 def refuse(env, ns, arguments, words, status=USAGE, **options):
     control = [] if "--control" in arguments else ["--control", env.path("refused.sock")]
-    return assert_refused(env, ["run", *arguments, *control], words, status=status, ns=ns, **options)
+    return assert_refused(env, ["run", *arguments, *control], words, status, ns, **options)
 
 
 # Refused in itself.
@@ -133,8 +133,8 @@ def test_a_socket_of_a_live_daemon_is_not_taken(env):
 def test_a_control_socket_of_a_live_daemon_is_not_taken(env):
     ns = Netns(env)
     first = Daemon(env, ports(env), ns)
-    arguments = ["--vm", f"vm1,socket={env.path('vm1.sock')}", "--tap", "t0,ifname=tap1", "--connect",
-                 "vm1:t0", "--control", first.control]
+    arguments = ["--vm", f"vm1,socket={env.path('vm1.sock')}", "--tap", "t0,ifname=tap1",
+                 "--connect", "vm1:t0", "--control", first.control]
     refuse(env, ns, arguments, [first.control], FAILED)
     assert first.port("vm0")["name"] == "vm0"
 
@@ -282,7 +282,8 @@ def test_an_inherited_descriptor_is_a_tap_port(env):
             "--vm", f"vm0,socket={env.path('vm0.sock')}", "--tap", "t0,fd={fds}",
             "--connect", "vm0:t0", "--control", env.path("c.sock")]
     process = ns.popen(argv)
-    wait_until(lambda: "ready" in read_text(process.log_path) or process.poll() is not None, 10, "ready")
+    wait_until(lambda: "ready" in read_text(process.log_path) or process.poll() is not None, 10,
+               "it does not say ready")
     assert process.poll() is None, read_text(process.log_path)
     process.terminate()
     assert process.wait(2) == 0
@@ -294,7 +295,8 @@ def test_an_inherited_descriptor_is_a_tap_port(env):
 def test_help_goes_to_standard_output(env):
     for arguments, words in (
             (["--help"], ["run", "tap", "stats"]),
-            (["run", "--help"], ["--vm", "--tap", "--connect", "--batch", "--help-qemu", "socket="]),
+            (["run", "--help"], ["--vm", "--tap", "--connect", "--batch", "--help-qemu",
+                                 "socket="]),
             (["tap", "--help"], ["{fds}", "napi"]),
             (["stats", "--help"], ["--json", "--control"])):
         result = run_sluice(env, arguments)
@@ -308,8 +310,8 @@ def test_help_goes_to_standard_output(env):
 @timeout(30)
 def test_help_qemu_prints_arguments_and_libvirt_xml(env):
     ns = Netns(env)
-    arguments = ["run", *ports(env, vm_options=",queues=2,mac=02:00:00:00:00:07"), "--help-qemu", "vm0"]
-    result = run_sluice(env, arguments, ns)
+    arguments = ports(env, vm_options=",queues=2,mac=02:00:00:00:00:07")
+    result = run_sluice(env, ["run", *arguments, "--help-qemu", "vm0"], ns)
     assert result.returncode == 0, result.stderr
     path = env.path("vm0.sock")
     for word in ("-chardev", f"path={path}", "-netdev", "vhost-user", "queues=2", "-device",
@@ -351,7 +353,8 @@ def test_a_config_file_says_the_same_as_the_command_line(env):
         assert "02:00:00:00:00:07" in text, text
         daemon = Daemon(env, arguments, ns)
         shape = [(port["name"], port["kind"], port["negotiated"],
-                  [queue["direction"] for queue in port["queues"]]) for port in daemon.stats()["ports"]]
+                  [queue["direction"] for queue in port["queues"]])
+                 for port in daemon.stats()["ports"]]
         daemon.stop()
         return text, shape
 
@@ -429,7 +432,8 @@ def test_napi_is_in_the_log_and_in_the_stats(env):
 
 # Front ends that speak nonsense: their connection is closed, nothing else happens.
 
-GET_FEATURES, SET_FEATURES, SET_OWNER, SET_MEM_TABLE, SET_VRING_NUM, SET_VRING_KICK = 1, 2, 3, 5, 8, 12
+GET_FEATURES, SET_FEATURES, SET_OWNER, SET_MEM_TABLE = 1, 2, 3, 5
+SET_VRING_NUM, SET_VRING_KICK = 8, 12
 VERSION_1 = 1 << 32 | 1 << 30
 
 
@@ -452,7 +456,8 @@ def is_closed(connection):
 
 
 def mem_table(count, size=1 << 20, padding=0):
-    regions = b"".join(struct.pack("<QQQQ", index << 21, size, index << 21, 0) for index in range(count))
+    regions = b"".join(struct.pack("<QQQQ", index << 21, size, index << 21, 0)
+                       for index in range(count))
     return message(SET_MEM_TABLE, struct.pack("<II", count, padding) + regions)
 
 

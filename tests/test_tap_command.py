@@ -30,8 +30,8 @@ print(json.dumps(rows))
 
 def report(env, ns, options, **run_options):
     """Starts the reporting command under `sluice tap` and returns its rows."""
-    result = run_sluice(env, ["tap", f"t0,{options}", "--", sys.executable, "-c", REPORT, "fds={fds}"],
-                        ns, **run_options)
+    command = [sys.executable, "-c", REPORT, "fds={fds}"]
+    result = run_sluice(env, ["tap", f"t0,{options}", "--", *command], ns, **run_options)
     assert result.returncode == 0, f"status {result.returncode}: {result.stderr.strip()}"
     return json.loads(result.stdout)
 
@@ -54,7 +54,8 @@ def test_the_descriptor_says_whether_napi_is_on(env, case):
     assert len(rows) == 1 and rows[0]["name"] == "tap0", rows
     flags = rows[0]["flags"]
     assert flags & IFF_TAP and flags & IFF_NO_PI and flags & IFF_VNET_HDR, f"flags {flags:#x}"
-    assert bool(flags & IFF_NAPI) == (offered if expected is None else expected), f"flags {flags:#x}"
+    expected = offered if expected is None else expected
+    assert bool(flags & IFF_NAPI) == expected, f"flags {flags:#x}"
 
 
 @timeout(30)
@@ -65,7 +66,8 @@ def test_each_queue_is_a_descriptor_of_the_same_tap(env, queues):
     assert len({row["fd"] for row in rows}) == queues, rows
     for row in rows:
         assert row["name"] == "tap0", rows
-        assert row["flags"] & IFF_MULTI_QUEUE and row["flags"] & IFF_NAPI, f"flags {row['flags']:#x}"
+        flags = row["flags"]
+        assert flags & IFF_MULTI_QUEUE and flags & IFF_NAPI, f"flags {flags:#x}"
 
 
 @timeout(30)
@@ -112,7 +114,8 @@ def test_the_command_takes_the_place_of_sluice(env):
 @timeout(30)
 def test_a_signal_that_ends_the_command_is_seen(env):
     ns = Netns(env)
-    result = run_sluice(env, ["tap", "t0,ifname=tap0", "--", "sh", "-c", "kill -TERM $$ # {fds}"], ns)
+    command = ["sh", "-c", "kill -TERM $$ # {fds}"]
+    result = run_sluice(env, ["tap", "t0,ifname=tap0", "--", *command], ns)
     assert result.returncode == -signal.SIGTERM, f"status {result.returncode}"
 
 
@@ -123,7 +126,8 @@ def test_every_fds_in_the_arguments_is_replaced(env):
                               "tap,id=n0,fds={fds},vhost=off", "{fds}", "{other}"], ns)
     assert result.returncode == 0, result.stderr
     first, second, third = result.stdout.split()
-    assert first == f"tap,id=n0,fds={second},vhost=off" and len(second.split(":")) == 2, result.stdout
+    assert first == f"tap,id=n0,fds={second},vhost=off", result.stdout
+    assert len(second.split(":")) == 2, result.stdout
     assert third == "{other}", "a word in braces that is not ours was changed"
 
 
@@ -143,12 +147,14 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(env):
         (["tap", "t0,ifname=tap0,queues=0", *command], 2, ["queues", "0", "1"]),
         (["tap", "t0,ifname=tap0,queues=many", *command], 2, ["queues", "many"]),
         (["tap", "t0,ifname=tap0,queues=100000", *command], 2, ["queues", "100000"]),
-        (["tap", "t0,ifname=a-name-longer-than-15", *command], 2, ["ifname", "a-name-longer-than-15", "15"]),
+        (["tap", "t0,ifname=a-name-longer-than-15", *command], 2,
+         ["ifname", "a-name-longer-than-15", "15"]),
         (["tap", "t0,ifname=a/b", *command], 2, ["ifname", "a/b"]),
         (["tap", "t0,ifname=", *command], 2, ["ifname"]),
         (["tap", "t0,ifname=lo", *command], 1, ["lo", "TAP"]),
         (["tap", "t0,ifname=tap0,netns=no-such-place", *command], 1, ["no-such-place"]),
-        (["tap", "t0,ifname=tap0", "--", "no-such-command-at-all", "{fds}"], 1, ["no-such-command-at-all"]),
+        (["tap", "t0,ifname=tap0", "--", "no-such-command-at-all", "{fds}"], 1,
+         ["no-such-command-at-all"]),
     ]
     check_table(env, table, lambda row: assert_refused(env, row[0], row[2], status=row[1], ns=ns))
     assert not ns.has_link("tap0"), "a refused command left tap0 behind"

@@ -1,8 +1,8 @@
 """A driver of virtio-net in userspace (testpmd, net_virtio_user) on each of its split-ring paths.
 
-The path is proven by the driver's own log. Then frames are counted at every point they pass: driver,
-daemon, kernel; after a drain all counts must agree to the frame, drop counters included. IPv6 is off
-in the namespace, so that nothing but the test sends.
+The path is proven by the driver's own log. Then frames are counted at every point they pass:
+driver, daemon, kernel; after a drain all counts must agree to the frame, drop counters included.
+IPv6 is off in the namespace, so that nothing but the test sends.
 """
 
 import json
@@ -66,9 +66,9 @@ class Bench:
         sent = self.pmd.port_stats()["TX-packets"]
         frames, vm_drops, tap_drops = self.frame_counters("from_guest")
         tap = self.ns.counters("tap0")
-        told = (f"testpmd sent {sent}; sluice took {frames}, dropped {vm_drops} at vm0 and {tap_drops} "
-                f"at t0; the TAP received {tap['rx_packets']}, dropped {tap['rx_dropped']}, "
-                f"errors {tap['rx_errors']}")
+        told = (f"testpmd sent {sent}; sluice took {frames}, dropped {vm_drops} at vm0 and "
+                f"{tap_drops} at t0; the TAP received {tap['rx_packets']}, "
+                f"dropped {tap['rx_dropped']}, errors {tap['rx_errors']}")
         self.env.note(told)
         assert sent >= frames_expected_min, f"too few frames: {told}"
         assert frames + vm_drops == sent, told
@@ -82,8 +82,9 @@ class Bench:
         pmd = self.pmd.port_stats()
         frames, vm_drops, tap_drops = self.frame_counters("to_guest")
         tap = self.ns.counters("tap0")
-        told = (f"injected {injected}; the TAP sent {tap['tx_packets']}, dropped {tap['tx_dropped']}; "
-                f"sluice gave {frames}, dropped {vm_drops} at vm0 and {tap_drops} at t0; "
+        told = (f"injected {injected}; the TAP sent {tap['tx_packets']}, "
+                f"dropped {tap['tx_dropped']}; sluice gave {frames}, "
+                f"dropped {vm_drops} at vm0 and {tap_drops} at t0; "
                 f"testpmd received {pmd['RX-packets']}, missed {pmd['RX-missed']}, "
                 f"errors {pmd['RX-errors']}, no buffer {pmd['RX-nombuf']}")
         self.env.note(told)
@@ -201,7 +202,8 @@ def test_a_driver_that_is_killed_comes_back_to_the_same_socket(env):
         bench.daemon.assert_alive()
         # The first round may open what stays open (logs, timers); after it nothing may grow.
         fds = fds or bench.daemon.fd_count()
-        assert bench.daemon.fd_count() <= fds, f"{bench.daemon.fd_count()} descriptors, {fds} before"
+        now = bench.daemon.fd_count()
+        assert now <= fds, f"{now} descriptors, {fds} before"
         bench.pmd = bench.plug("mergeable", "txonly")
     before = bench.ns.counters("tap0")["rx_packets"]
     bench.pmd.start()

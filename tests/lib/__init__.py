@@ -1,9 +1,9 @@
-"""What every whole-program test stands on: the environment of a test, skips, time bounds, processes.
+"""What every whole-program test stands on: its environment, skips, time bounds, processes.
 
 A test is a function `test_<sentence>(env)` in a file tests/test_*.py. It says what it needs through
 `env`, and whatever it starts or creates it hands to `env.defer`, so that all of it is gone again
-when the test ends, however it ends. What is not here: namespaces (netns.py), the daemon (daemon.py),
-guests and front ends (one file a kind).
+when the test ends, however it ends. What is not here: namespaces (netns.py), the daemon
+(daemon.py), guests and front ends (one file a kind).
 
     from lib import timeout, wait_until
     from lib.netns import Netns
@@ -49,7 +49,7 @@ def timeout(seconds):
 
 
 def each(**cases):
-    """Runs a test once a case: `@each(small=64, large=1514)` calls test(env, 64), test(env, 1514)."""
+    """Runs a test once a case: `@each(a=64, b=1514)` calls test(env, 64) and test(env, 1514)."""
 
     def mark(function):
         function.cases = cases
@@ -72,7 +72,7 @@ def wait_until(condition, seconds, what, interval_seconds=0.02):
 
 
 def wait_stable(sample, seconds, what, quiet_seconds=0.5, interval_seconds=0.1):
-    """Polls sample() until it has not changed for quiet_seconds; returns the value it settled at."""
+    """Polls sample() until it has not changed for quiet_seconds; returns what it settled at."""
     deadline = time.monotonic() + seconds
     last, since = sample(), time.monotonic()
     while time.monotonic() - since < quiet_seconds:
@@ -91,7 +91,7 @@ def die_with_parent():
 
 
 def end_process(process, seconds=3):
-    """Ends a process that we started, and what it started in its session: first asked, then made."""
+    """Ends a process that we started and what it left in its session: first asked, then made."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -107,8 +107,8 @@ def end_process(process, seconds=3):
 
 
 class Env:
-    """What a test gets. `sluice`: path of the program. `tmp`: scratch folder with a path short enough
-    for sockets. `full`: run at full size, else scaled down."""
+    """What a test gets. `sluice`: path of the program. `tmp`: scratch folder with a path short
+    enough for sockets. `full`: run at full size, else scaled down."""
 
     def __init__(self, sluice, full=False, keep=False, verbose=False):
         self._sluice = os.path.abspath(sluice)
@@ -125,7 +125,8 @@ class Env:
     @property
     def sluice(self):
         if not os.access(self._sluice, os.X_OK):
-            raise AssertionError(f"no program at {self._sluice}: run `make build` or give --sluice PATH")
+            raise AssertionError(f"no program at {self._sluice}: run `make build`, "
+                                 "or give --sluice PATH")
         return self._sluice
 
     def path(self, name):
@@ -192,7 +193,8 @@ class Env:
         for path in self._logs:
             lines = read_text(path).splitlines()
             if lines:
-                parts.append(f"--- {os.path.basename(path)}, last {LOG_TAIL_LINES} of {len(lines)} lines")
+                parts.append(f"--- {os.path.basename(path)}, the last {LOG_TAIL_LINES} "
+                             f"of {len(lines)} lines")
                 parts.extend(lines[-LOG_TAIL_LINES:])
         return "\n".join(parts)
 

@@ -1,8 +1,8 @@
 """The daemon under test: `sluice run`, started, watched and stopped.
 
-The constructor returns when the daemon said `ready` (or fails with its log). It must be alive at the
-end of the test, and is then stopped with SIGTERM, which must give exit status 0 within 2 s; a daemon
-that died under a test makes the test fail even when nothing else noticed.
+The constructor returns when the daemon said `ready` (or fails with its log). It must be alive at
+the end of the test, and is then stopped with SIGTERM, which must give exit status 0 within 2 s; a
+daemon that died under a test makes the test fail even when nothing else noticed.
 
     daemon = Daemon(env, ["--vm", f"vm0,socket={env.path('vm0.sock')}",
                           "--tap", "t0,ifname=tap0", "--connect", "vm0:t0"], ns)

@@ -3,8 +3,8 @@
 JSON what became of them. Run by the tests with `ip netns exec`; not a benchmark.
 
     inject.py send IFACE COUNT SIZE WINDOW    COUNT frames of SIZE bytes. At most WINDOW of them are
-                                              unread by the interface's owner; 0 sends without regard,
-                                              and what the kernel refuses is in its tx_dropped.
+                                              unread by the interface's owner; 0: no regard to
+                                              that, and what the kernel refuses is in tx_dropped.
     inject.py echo IFACE COUNT SEED           COUNT frames of many sizes and random content, each of
                                               which must come back once, in order and unchanged.
 
@@ -58,7 +58,8 @@ def send(interface, count, size, window):
         if window and (number + 1) % window == 0:
             while counter(interface, "tx_packets") - read_before <= number:
                 if time.monotonic() > deadline:
-                    raise SystemExit(f"after {number + 1} frames the owner of {interface} stopped reading")
+                    raise SystemExit(f"{interface}: after {number + 1} frames its owner stopped "
+                                     "reading")
                 time.sleep(0.0002)
     return result
 

@@ -44,7 +44,8 @@ class Netns:
 
     def popen(self, argv, name=None, **options):
         """Starts a process inside, ended (by its id) with the test; output in .log_path."""
-        return self.env.popen(self.argv(argv), name=name or os.path.basename(argv[0]) + "-", **options)
+        name = name or os.path.basename(argv[0]) + "-"
+        return self.env.popen(self.argv(argv), name=name, **options)
 
     def sysctl(self, key, value):
         path = "/proc/sys/" + key.replace(".", "/")

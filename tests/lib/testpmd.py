@@ -1,10 +1,10 @@
-"""DPDK's testpmd as a front end (net_virtio_user: a driver of virtio-net in userspace) and as a peer
-(net_vhost: another back end). It runs without hugepages: --no-huge, all memory in one shared file
-(--single-file-segments; otherwise it hands out more regions than vhost-user carries).
+"""DPDK's testpmd as a front end (net_virtio_user: a driver of virtio-net in userspace) and as a
+peer (net_vhost: another back end). It runs without hugepages: --no-huge, all memory in one shared
+file (--single-file-segments; otherwise it hands out more regions than vhost-user carries).
 
-Which receive and transmit functions the driver picked is not ours to guess: its own log says so, and
-`rx_path()`, `tx_path()` and `feature()` read it there. The forwarding thread polls, it always takes
-a whole CPU; that is testpmd's way, not load.
+Which receive and transmit functions the driver picked is not ours to guess: its own log says so,
+and `rx_path()`, `tx_path()` and `feature()` read it there. The forwarding thread polls, it always
+takes a whole CPU; that is testpmd's way, not load.
 
     pmd = VirtioUser(env, socket, "in_order_mergeable", forward="txonly")
     assert pmd.rx_path() == "inorder"
@@ -35,8 +35,8 @@ SPLIT_PATHS = {
                                mergeable=True, in_order=True),
     "in_order_non_mergeable": dict(options="mrg_rxbuf=0,in_order=1", rx="inorder", tx="inorder",
                                    mergeable=False, in_order=True),
-    "vectorized": dict(options="mrg_rxbuf=0,in_order=0,vectorized=1", rx="vectorized", tx="standard",
-                       mergeable=False, in_order=False),
+    "vectorized": dict(options="mrg_rxbuf=0,in_order=0,vectorized=1", rx="vectorized",
+                       tx="standard", mergeable=False, in_order=False),
 }
 
 FEATURE_BITS = {"MRG_RXBUF": 15, "MQ": 22, "RING_INDIRECT": 28, "RING_EVENT_IDX": 29,
@@ -56,9 +56,9 @@ class Testpmd:
         require_testpmd(env)
         self.env = env
         self.file_prefix = f"slt{os.getpid()}{env.unique('-')}"
-        argv = [*prefix, "stdbuf", "-oL", "dpdk-testpmd", "--lcores", lcores, "--no-pci", "--no-huge",
-                "-m", str(MEMORY_MIB), "--single-file-segments", "--file-prefix", self.file_prefix,
-                "--log-level=pmd.net.virtio.init:debug"]
+        argv = [*prefix, "stdbuf", "-oL", "dpdk-testpmd", "--lcores", lcores, "--no-pci",
+                "--no-huge", "-m", str(MEMORY_MIB), "--single-file-segments",
+                "--file-prefix", self.file_prefix, "--log-level=pmd.net.virtio.init:debug"]
         for vdev in vdevs:
             argv += ["--vdev", vdev]
         argv += ["--", "-i", f"--total-num-mbufs={mbufs}", *app_args]
@@ -88,7 +88,8 @@ class Testpmd:
             self.assert_alive()
             return self.log().count(PROMPT) >= count
 
-        wait_until(prompts, seconds, lambda: f"testpmd: no prompt after {what!r}:\n{self.log()[-2000:]}")
+        wait_until(prompts, seconds,
+                   lambda: f"testpmd: no prompt after {what!r}:\n{self.log()[-2000:]}")
 
     def command(self, text, seconds=COMMAND_SECONDS_MAX):
         """Sends one command line and returns what was printed until the next prompt."""
