@@ -27,15 +27,15 @@ enum class NapiChoice : uint8_t { automatic, on, off };
 
 // What the operator wants, one field a key of `--tap NAME,key=value,…`.
 struct TapSpec {
-  std::string name;      // the port's name: how sentences call it
-  std::string ifname;    // exactly one of ifname and fds
-  std::vector<int> fds;  // handed in, one a queue; owned by the handles after success
-  uint32_t queues = 0;   // 0: as many as fds, else 1
+  std::string name{};      // the port's name: how sentences call it
+  std::string ifname{};    // exactly one of ifname and fds
+  std::vector<int> fds{};  // handed in, one a queue; owned by the handles after success
+  uint32_t queues = 0;     // 0: as many as fds, else 1
   NapiChoice napi = NapiChoice::automatic;
-  std::string netns;  // empty: where we are
+  std::string netns{};  // empty: where we are
   bool persist = false;
-  std::string bridge;  // empty: none
-  uint32_t mtu = 0;    // 0: as it is
+  std::string bridge{};  // empty: none
+  uint32_t mtu = 0;      // 0: as it is
   bool macvtap = false;
   // The size of the header in front of each frame; 0 leaves the kernel's choice to whoever uses the
   // descriptors.
