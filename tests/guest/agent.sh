@@ -3,6 +3,9 @@
 #
 # A request is one line, `ID SECONDS COMMAND`; the answer is what the command prints, followed by a
 # line with the marker, the ID and the exit status. One command at a time, each with a time bound.
+#
+# It runs as a child of PID 1, not as PID 1: orphans end as children of that one, and a SIGCHLD in the
+# middle of a line makes busybox's `read` forget what it had read of it.
 
 serve_commands() {
   exec 3<>"$1"

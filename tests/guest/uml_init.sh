@@ -27,6 +27,8 @@ mount -t tmpfs -o exec,mode=1777 tmpfs /tmp
 mount -t tmpfs -o exec,mode=755 tmpfs /var
 grep -q "^devtmpfs /dev " /proc/mounts || mount -t devtmpfs devtmpfs /dev
 
+# A plain queue on the interface: others drop on purpose when the machine is slow.
+echo pfifo_fast >/proc/sys/net/core/default_qdisc
 modules=/usr/lib/uml/modules/$(uname -r)/kernel
 for module in lib/crc-ccitt net/ipv6/ipv6 net/core/failover drivers/net/net_failover drivers/net/virtio_net; do
   insmod "$modules/$module.ko" || echo "uml_init.sh: no module $module"
@@ -36,7 +38,8 @@ ping_range=/proc/sys/net/ipv4/ping_group_range
 [ ! -e "$ping_range" ] || echo "0 2147483647" >"$ping_range"
 
 . "${0%/*}/agent.sh"
-serve_commands /dev/ttyS0
+serve_commands /dev/ttyS0 &
+wait $!
 echo "uml_init.sh: the command channel is closed, powering off"
 echo o >/proc/sysrq-trigger
 sleep 5
