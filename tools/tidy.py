@@ -11,7 +11,9 @@ one. The rules:
   - a function has at most 70 lines, a file at most 500 (a test file 800);
   - no path of somebody's machine, no mark of unfinished work, and raw atomic builtins only in
     base/shared_word.h;
-  - every drop reason has a sentence, and stands in docs/stats.md.
+  - every drop reason has a sentence, and stands in docs/stats.md;
+  - every option and key of src/control/option_schema.cc stands in the manual page and in the
+    completion.
 
 It is not a parser of C++: it strips comments and strings and follows the braces. Code laid out by
 clang-format is understood.
@@ -226,6 +228,23 @@ def check_drop_reasons(root):
         yield path, 1, "no drop reason found: keep the X(name, \"sentence\") form"
 
 
+def check_option_docs(root):
+    """Options that their documents do not know, as (path, line, sentence)."""
+    path = os.path.join("src", "control", "option_schema.cc")
+    documents = [os.path.join("docs", "sluice.1"), os.path.join("packaging", "completion", "sluice.bash")]
+    try:
+        text = read(os.path.join(root, path))
+        documents = [(name, read(os.path.join(root, name))) for name in documents]
+    except FileNotFoundError:
+        return
+    for match in re.finditer(r'^\s+\{"([a-z][a-z-]*)",', text, re.MULTILINE):
+        key = match.group(1)
+        number = text.count("\n", 0, match.start(1)) + 1
+        for name, words in documents:
+            if not re.search(rf"(?<![\w-]){key}(?![\w-])|-{key}(?![\w-])", words):
+                yield path, number, f"{key} does not stand in {name}"
+
+
 def read(path):
     with open(path, encoding="utf-8") as file:
         return file.read()
@@ -255,7 +274,7 @@ def check_tree(root):
     """(number of files, [(path, line, sentence)])"""
     paths = list(files_of(root))
     breaches = [breach for path in paths for breach in check_file(root, path)]
-    return len(paths), breaches + list(check_drop_reasons(root))
+    return len(paths), breaches + list(check_drop_reasons(root)) + list(check_option_docs(root))
 
 
 def main():

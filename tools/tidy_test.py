@@ -149,5 +149,17 @@ class DropReasons(unittest.TestCase):
         self.assertEqual(len(breaches({self.PATH: "enum class DropReason { runt };\n"})), 1)
 
 
+class Options(unittest.TestCase):
+    SCHEMA = {"src/control/option_schema.cc": '    {"poll-us", ValueKind::number, "N"},\n'}
+
+    def test_an_option_that_its_documents_do_not_know_is_refused(self):
+        for manual, completion, count in ((".It Fl -poll-us Ar N\n", "--poll-us", 0),
+                                          (".It Fl -poll\n", "--poll-us", 1),
+                                          ("", "poll-used", 2)):
+            with self.subTest(manual=manual, completion=completion):
+                files = {"docs/sluice.1": manual, "packaging/completion/sluice.bash": completion}
+                self.assertEqual(len(breaches({**self.SCHEMA, **files})), count)
+
+
 if __name__ == "__main__":
     unittest.main()

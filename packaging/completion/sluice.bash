@@ -103,7 +103,8 @@ _sluice_option() {
       words="--config --vm --tap --macvtap --null --connect --batch --poll-us --workers --cpus
              --control --hugepages --verbose --help-qemu --help"
       ;;
-    stats | ports) words="--control --json --help" ;;
+    stats) words="--control --json --watch --help" ;;
+    ports) words="--control --json --help" ;;
     tap)
       if [[ $2 == *,* ]]; then
         _sluice_list --tap "$2"
