@@ -1,6 +1,7 @@
 // One end of a traffic test; the same static program runs in guests and on the host.
 // tests/lib/traffic.py builds and drives it. It checks what ready-made tools do not: every datagram
-// is numbered and its bytes are known, so that lost, repeated, late and damaged ones are told apart.
+// is numbered and its bytes are known, so that lost, repeated, late and damaged ones are told
+// apart.
 //
 //   traffic_end udp-send ADDRESS PORT COUNT BYTES PER_SECOND   COUNT 0: until SIGTERM
 //   traffic_end udp-recv PORT COUNT QUIET_MS                   until COUNT, SIGTERM, or silence
@@ -75,8 +76,8 @@ static int open_socket(int type) {
   setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (type == SOCK_DGRAM) {
-    // A slow receiver must not look like a lossy path. The send buffer stays small: it is what holds
-    // a sender back before its interface's queue overflows.
+    // A slow receiver must not look like a lossy path. The send buffer stays small: it is what
+    // holds a sender back before its interface's queue overflows.
     setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes);
   }
   return fd;
@@ -262,8 +263,11 @@ int main(int count, char** args) {
     const char* name;
     int arguments;
     int (*run)(char**);
-  } kModes[] = {{"udp-send", 5, udp_send},  {"udp-recv", 3, udp_receive}, {"generate", 2, generate},
-                {"tcp-send", 2, tcp_send}, {"tcp-recv", 1, tcp_receive}};
+  } kModes[] = {{"udp-send", 5, udp_send},
+                {"udp-recv", 3, udp_receive},
+                {"generate", 2, generate},
+                {"tcp-send", 2, tcp_send},
+                {"tcp-recv", 1, tcp_receive}};
   const struct sigaction action = {.sa_handler = on_stop};
   sigaction(SIGTERM, &action, NULL);
   for (size_t i = 0; i < sizeof kModes / sizeof *kModes; ++i) {
