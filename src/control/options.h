@@ -10,9 +10,9 @@
 //   --connect vm0:t0                         connect = ["vm0:t0"]
 //                                            or [[connect]] with a = "vm0" and b = "t0"
 //
-// A comma inside a value of a list is written twice (",,"), as in QEMU. Everything that can be known
-// to be wrong before anything starts is refused here with one line; what the kernel says later
-// (no such namespace, no permission) is not ours to know yet.
+// A comma inside a value of a list is written twice (",,"), as in QEMU. Everything that can be
+// known to be wrong before anything starts is refused here with one line; what the kernel says
+// later (no such namespace, no permission) is not ours to know yet.
 //
 // Not here: options of features that do not exist yet. They are refused as unknown.
 #pragma once
@@ -88,11 +88,11 @@ struct NullOptions {
 };
 
 // A patch cable between two ports.
-struct Connection {
+struct ConnectOptions {
   std::string a;
   std::string b;
   Origin origin;
-  bool operator==(const Connection&) const = default;
+  bool operator==(const ConnectOptions&) const = default;
 };
 
 struct RunOptions {
@@ -100,11 +100,11 @@ struct RunOptions {
   std::vector<TapOptions> taps;
   std::vector<MacvtapOptions> macvtaps;
   std::vector<NullOptions> nulls;
-  std::vector<Connection> connections;
+  std::vector<ConnectOptions> connections;
   uint32_t batch_frames = kBatchFramesMax;
   uint32_t poll_us = kPollMicrosecondsDefault;
   uint32_t workers = 1;
-  std::vector<uint32_t> cpus;  // worker n runs on cpus[n % size]; empty: where the kernel likes
+  std::vector<int> cpus;  // worker n runs on cpus[n % size]; empty: where the kernel likes
   std::string control_path{kControlPathDefault};
   bool hugepages = false;
   bool verbose = false;
