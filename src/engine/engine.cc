@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "port/unplugged_port.h"
 
 namespace sluice {
 namespace {
@@ -74,6 +75,7 @@ size_t Engine::slabs_needed() const {
 
 Result<void> Engine::start() {
   SLUICE_ASSERT(!started_);
+  if (auto plugged = plug_the_unplugged(); !plugged) return plugged;
   auto pool = FramePool::create({.frame_count = frames_needed(cables_, options_.workers),
                                  .slab_count = slabs_needed(),
                                  .want_hugepages = options_.want_hugepages});
@@ -97,6 +99,18 @@ Result<void> Engine::start() {
   }
   for (auto& worker : workers_) {
     if (auto ran = worker->start(); !ran) return ran;
+  }
+  return {};
+}
+
+// A VM's driver waits for its packets to be taken, cable or not.
+Result<void> Engine::plug_the_unplugged() {
+  for (auto& port : ports_) {
+    if (port->kind() != "vm" || peer_of(*port) != nullptr) continue;
+    auto end = UnpluggedPort::create(*port);
+    if (!end) return fail(end.error());
+    unplugged_.push_back(std::move(*end));
+    connect(*port, *unplugged_.back());
   }
   return {};
 }

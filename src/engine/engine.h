@@ -58,11 +58,13 @@ class Engine final : public QueueExecutor, public PortListener {
 
  private:
   Port* peer_of(const Port& port);
+  Result<void> plug_the_unplugged();
   Result<void> lay_links();
   size_t slabs_needed() const;
 
   EngineOptions options_;
   std::vector<std::unique_ptr<Port>> ports_;
+  std::vector<std::unique_ptr<Port>> unplugged_;  // ends for VMs without a cable; shown nowhere
   std::vector<Cable> cables_;
   std::unique_ptr<FramePool> pool_;
   std::vector<std::unique_ptr<Worker>> workers_;
