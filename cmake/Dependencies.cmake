@@ -5,8 +5,6 @@ find_package(tl-expected REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(CAP_NG REQUIRED IMPORTED_TARGET libcap-ng)
 
 # toml++ is used as headers only: no shared library to load for one config file.
 find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs each benchmark there is, one after another: bench/*.py compare programs, *_bench measure
+# Runs each benchmark there is, one after another: bench/*.py compare whole programs, *_bench measure
 # parts. They print figures and judge nothing; run them on a quiet machine.
 set -u
 cd "$(dirname "$0")/.."
 found=no
-for program in build/release/bench/*_bench bench/*_bench.py; do
+for program in build/release/bench/*_bench bench/*.py; do
   [ -x "$program" ] || continue
   found=yes
   echo "== $program"

@@ -10,9 +10,9 @@
 # or sudo only when something is missing.
 set -eu
 
-build="g++ cmake ninja-build make ccache pkg-config python3
+build="g++ cmake ninja-build make ccache python3
        libfmt-dev libexpected-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
-       libcap-ng-dev libgtest-dev libgmock-dev libbenchmark-dev"
+       libgtest-dev libgmock-dev libbenchmark-dev"
 # A guest that is an ordinary process, and the tools that look at its traffic.
 demo="user-mode-linux iproute2 iputils-ping iperf3 kmod util-linux procps"
 # testpmd; a whole machine with a kernel and a root made from packages; the fuzzers' compiler; lint.
