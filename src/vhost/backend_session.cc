@@ -61,7 +61,7 @@ void BackendSession::handle(ReceivedMessage& message) {
   // SET_PROTOCOL_FEATURES that turns answers on. [vhost-user REPLY_ACK]
   if (wants_ack(message)) {
     const auto request = static_cast<Request>(message.header.request);
-    if (auto sent = reply(build_u64_reply(request, 0)); !sent) return close_with(sent.error().text);
+    (void)reply(build_u64_reply(request, 0));
   }
   log_negotiation_once();
 }
@@ -93,23 +93,38 @@ void BackendSession::refuse(const ReceivedMessage& message, const std::string& r
   if (refusal_limit_.admit())
     log_warning("{}: {} refused: {}", device_.device_name(), name, reason);
   const auto request = static_cast<Request>(message.header.request);
-  if (auto sent = reply(build_u64_reply(request, 1)); !sent) close_with(sent.error().text);
+  (void)reply(build_u64_reply(request, 1));
 }
 
 Result<void> BackendSession::reply(const std::vector<uint8_t>& message) {
-  return connection_.send(message);
+  if (auto sent = connection_.send(message); !sent) close_with(sent.error().text);
+  return {};
+}
+
+// GET_ requests that are answered with one number.
+uint64_t BackendSession::number_asked_for(Request request) const {
+  if (request == Request::get_features)
+    return device_.offered_features() | feature::protocol_features;
+  if (request == Request::get_protocol_features) return kOfferedProtocolFeatures;
+  if (request == Request::get_max_mem_slots) return kMemorySlotsMax;
+  if (request == Request::get_status) return status_;
+  SLUICE_ASSERT(request == Request::get_queue_num);
+  // QEMU compares this with its queue pairs, Cloud Hypervisor with its rings: the number of data
+  // rings lets both have as many as there are.
+  return uint64_t{2} * device_.queue_pairs_max();
 }
 
 Result<void> BackendSession::dispatch(Request request, ReceivedMessage& message) {
   const std::span<const uint8_t> payload = message.payload;
   switch (request) {
     case Request::get_features:
-      return reply(
-          build_u64_reply(request, device_.offered_features() | feature::protocol_features));
+    case Request::get_protocol_features:
+    case Request::get_queue_num:
+    case Request::get_max_mem_slots:
+    case Request::get_status:
+      return reply(build_u64_reply(request, number_asked_for(request)));
     case Request::set_features:
       return set_features(payload);
-    case Request::get_protocol_features:
-      return reply(build_u64_reply(request, kOfferedProtocolFeatures));
     case Request::set_protocol_features:
       return set_protocol_features(payload);
     case Request::set_owner:
@@ -119,14 +134,8 @@ Result<void> BackendSession::dispatch(Request request, ReceivedMessage& message)
       // resets its device, after which the old rings must not be touched.
       rings_.stop_all();
       return {};
-    case Request::get_queue_num:
-      // QEMU compares this with its queue pairs, Cloud Hypervisor with its rings: the number of
-      // data rings lets both have as many as there are.
-      return reply(build_u64_reply(request, uint64_t{2} * device_.queue_pairs_max()));
     case Request::set_mem_table:
       return set_mem_table(message);
-    case Request::get_max_mem_slots:
-      return reply(build_u64_reply(request, kMemorySlotsMax));
     case Request::add_mem_reg:
       return add_mem_reg(message);
     case Request::rem_mem_reg:
@@ -141,8 +150,6 @@ Result<void> BackendSession::dispatch(Request request, ReceivedMessage& message)
       return set_config(payload);
     case Request::set_status:
       return set_status(payload);
-    case Request::get_status:
-      return reply(build_u64_reply(request, status_));
     case Request::reset_device:
       rings_.reset_all();
       status_ = 0;

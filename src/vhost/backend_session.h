@@ -68,6 +68,8 @@ class BackendSession {
 
   uint64_t features() const { return features_; }  // negotiated, sanitized
   uint64_t protocol_features() const { return protocol_features_; }
+  // The front end's memory table, or nullptr before there is one.
+  const GuestMemory* memory() const { return memory_.get(); }
   uint32_t rings_running() const { return rings_.running_count(); }
   // Why the session ended: a sentence, empty when the front end just went away.
   const std::string& close_reason() const { return close_reason_; }
@@ -77,8 +79,10 @@ class BackendSession {
   Result<void> check_and_dispatch(ReceivedMessage& message);
   Result<void> dispatch(Request request, ReceivedMessage& message);
   Result<void> dispatch_ring(Request request, ReceivedMessage& message);
+  uint64_t number_asked_for(Request request) const;
   void refuse(const ReceivedMessage& message, const std::string& reason);
   bool wants_ack(const ReceivedMessage& message) const;
+  // Never fails: a front end that takes no replies has its session closed.
   Result<void> reply(const std::vector<uint8_t>& message);
   void close_with(std::string reason);
   void log_negotiation_once();

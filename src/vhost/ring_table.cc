@@ -103,7 +103,8 @@ Result<void> RingTable::set_addresses(uint32_t index, const RingAddresses& addre
     trial.index = index;
     trial.size = ring.size;
     trial.addresses = addresses;
-    if (auto areas = translate(trial); !areas) return fail(areas.error());
+    if (auto areas = translate(trial); !areas)
+      return fail("ring {}: {}", index, areas.error().text);
   }
   pause(ring);
   ring.addresses = addresses;
@@ -225,14 +226,14 @@ Result<RingTable::Areas> RingTable::translate(const Ring& ring) const {
   for (const auto& row : rows) {
     auto span = memory_->translate(row.address, row.bytes);
     if (!span)
-      return fail("ring {}: the {} ({} bytes at {:#x}) is not in one region of guest memory",
-                  ring.index, row.name, row.bytes, raw(row.address));
+      return fail("the {} ({} bytes at {:#x}) is not in one region of guest memory", row.name,
+                  row.bytes, raw(row.address));
     // A region may map an odd file offset, so our own address is checked too.
     if (reinterpret_cast<uintptr_t>(span->address_for_shared_words()) % kUsedAlignment != 0 &&
         row.span != &areas.available)
-      return fail("ring {}: the {} lies at an odd place of its file", ring.index, row.name);
+      return fail("the {} lies at an odd place of its file", row.name);
     if (reinterpret_cast<uintptr_t>(span->address_for_shared_words()) % kAvailableAlignment != 0)
-      return fail("ring {}: the {} lies at an odd place of its file", ring.index, row.name);
+      return fail("the {} lies at an odd place of its file", row.name);
     *row.span = *span;
   }
   return areas;
