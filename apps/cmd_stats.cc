@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/drop_reason.h"
 #include "commands.h"
+#include "base/drop_reason.h"
 #include "control/control_client.h"
 #include "sluice_client.h"
 
