@@ -2,8 +2,9 @@
 PRESET ?= release
 PREFIX ?= /usr/local
 DESTDIR ?=
-# Where `make install` takes the program from is always the release build.
 BUILD = build/$(PRESET)
+# Guests, namespaces and TAPs need root; building does not.
+AS_ROOT = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps deps-demo deps-all build demo test test-full bench lint format install soak clean
@@ -45,7 +46,7 @@ build: $(if $(filter fuzz clang,$(PRESET)),deps-all,deps)
 
 demo: deps-demo
 	@$(MAKE) --no-print-directory build PRESET=release
-	@tests/demo.py
+	@$(AS_ROOT) tests/demo.py
 
 test: deps-all
 	@tools/run_tests.py
@@ -59,7 +60,7 @@ soak: deps-all
 
 bench: deps-all
 	@$(MAKE) --no-print-directory build PRESET=release
-	@tools/bench.sh
+	@$(AS_ROOT) tools/bench.sh
 
 lint: deps-all
 	@tools/lint.sh

@@ -148,7 +148,8 @@ def program_tests(full, counts):
     if not build("release", counts):
         return
     say("whole program" + (", full size" if full else ", scaled down"))
-    command = [sys.executable, "-u", os.path.join("tests", "run.py"), "--sluice", sluice]
+    as_root = [] if os.geteuid() == 0 else ["sudo"]  # namespaces and TAPs
+    command = as_root + [sys.executable, "-u", os.path.join("tests", "run.py"), "--sluice", sluice]
     process = subprocess.Popen(command + (["--full"] if full else []), cwd=ROOT, text=True,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     summary = None
