@@ -6,7 +6,6 @@
 
 #include "base/drop_reason.h"
 #include "commands.h"
-#include "base/drop_reason.h"
 #include "control/control_client.h"
 #include "sluice_client.h"
 

@@ -159,7 +159,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
   for (const std::string_view candidate : candidates) {
     if (candidate.size() > kNearWordBytesMax) continue;
     const size_t distance = edit_distance(word, candidate);
-    if (distance < nearest) {
+    if (distance < nearest && distance < word.size()) {
       nearest = distance;
       best = candidate;
     }

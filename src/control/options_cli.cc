@@ -111,6 +111,11 @@ Result<RunRequest> parse_run_arguments(const std::vector<std::string>& arguments
   declare(app, words);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ArgumentMismatch& error) {
+    // CLI11 says "--vm: 1 required TEXT missing".
+    const std::string_view text = error.what();
+    return usage_failure("{}: no value follows it (sluice run --help has examples)",
+                         printable(text.substr(0, text.find(':'))));
   } catch (const CLI::ParseError& error) {
     return usage_failure("{}", printable(error.what()));
   }
