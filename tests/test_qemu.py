@@ -132,21 +132,25 @@ def tap_flags(pid):
     return flags
 
 
-@each(on=True, off=False)
-@timeout(200)
-def test_sluice_tap_hands_qemu_a_queue_with_the_napi_that_was_asked_for(env, napi):
+@each(on=("on", 1), off=("off", 1), on_two_queues=("on", 2))
+@timeout(250)
+def test_sluice_tap_hands_qemu_queues_with_the_napi_that_was_asked_for(env, case):
     if not env.full:
         env.skip("one QEMU boot in the scaled-down run, see --full")
+    napi, queues = case
     ns = Netns(env)
-    guest = Qemu(env, SluiceTap(f"t0,ifname=tap0,napi={'on' if napi else 'off'}"), ns)
+    guest = Qemu(env, SluiceTap(f"t0,ifname=tap0,queues={queues},napi={napi}", queues), ns)
     host_addresses(ns)
     wire = wire_to(guest, ns)
+    if queues > 1:
+        guest.run(f"ethtool -L eth0 combined {queues}")
     for ipv6 in (False, True):
         wire.ping(100, TO_GUEST, ipv6)
         wire.ping(100, FROM_GUEST, ipv6)
     wire.check_tcp_bytes(FROM_GUEST, 4_000_000)
     wire.check_tcp_bytes(TO_GUEST, 4_000_000)
     flags = tap_flags(guest.process.pid)
-    assert len(flags) == 1, f"{len(flags)} TAP descriptors in QEMU instead of 1"
-    assert bool(flags[0] & IFF_NAPI) == napi, f"TUNGETIFF says {flags[0]:#06x}, IFF_NAPI is {IFF_NAPI:#x}"
+    assert len(flags) == queues, f"{len(flags)} TAP descriptors in QEMU instead of {queues}"
+    for word in flags:
+        assert bool(word & IFF_NAPI) == (napi == "on"), f"TUNGETIFF says {word:#06x}, napi={napi}"
     guest.poweroff()
