@@ -5,6 +5,10 @@
 # folders means its library; anything else is taken as a target. The arrows drawn by DEPS are the
 # same as those tools/tidy.py checks in the #include lines.
 #
+# A *_mutant.cc is a gtest binary of its own, <file name>, built together with the folder's sources
+# and those of the folders below it, all compiled with SLUICE_MUTANT_NO_FENCE: its tests show that
+# the stress test sees a missing fence.
+#
 # A folder with headers only, or with nothing yet, becomes an INTERFACE target: others may name it
 # before it has any code. New files are found by the next build (CONFIGURE_DEPENDS).
 set(SLUICE_FOLDERS base memory virtio vhost packet port engine control testing)
@@ -15,7 +19,18 @@ function(sluice_folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
-  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  set(mutants ${sources})
+  list(FILTER mutants INCLUDE REGEX "_mutant\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_(test|mutant)\\.cc$")
+
+  # What a mutant of this folder is made of: everything from here down.
+  set(whole ${sources})
+  foreach(dep IN LISTS ARG_DEPS)
+    get_property(below GLOBAL PROPERTY SLUICE_WHOLE_${dep})
+    list(APPEND whole ${below})
+  endforeach()
+  list(REMOVE_DUPLICATES whole)
+  set_property(GLOBAL PROPERTY SLUICE_WHOLE_${ARG_NAME} ${whole})
 
   set(links sluice_flags)
   foreach(dep IN LISTS ARG_DEPS)
@@ -36,6 +51,14 @@ function(sluice_folder)
 
   if(tests AND SLUICE_TESTS)
     sluice_test_binary(${ARG_NAME}_test ${target} ${tests})
+  endif()
+  if(SLUICE_TESTS)
+    foreach(mutant IN LISTS mutants)
+      get_filename_component(name ${mutant} NAME_WE)
+      # The objects stand before the libraries on the linker's line, so theirs are the ones used.
+      sluice_test_binary(${name} ${target} ${mutant} ${whole})
+      target_compile_definitions(${name} PRIVATE SLUICE_MUTANT_NO_FENCE)
+    endforeach()
   endif()
 endfunction()
 
