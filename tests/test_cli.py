@@ -27,7 +27,7 @@ def ports(env, vm_options="", tap_options="", socket_path=None):
 
 def refuse(env, ns, arguments, words, status=USAGE, **options):
     control = [] if "--control" in arguments else ["--control", env.path("refused.sock")]
-    return assert_refused(env, ["run", *arguments, *control], words, status, ns, **options)
+    return assert_refused(env, ["run", *control, *arguments], words, status, ns, **options)
 
 
 # Refused in itself.
@@ -322,7 +322,7 @@ def test_help_qemu_prints_arguments_and_libvirt_xml(env):
 
 
 CONFIG = """
-poll_us = 20
+poll-us = 20
 batch = 32
 connect = ["vm0:t0"]
 [[vm]]
@@ -368,12 +368,12 @@ def test_a_bad_config_file_is_refused_with_the_place(env):
     good = CONFIG.format(socket=env.path("vm0.sock"))
     table = [
         (good.replace("mtu =", "mut ="), ["bad.toml", "mut"]),
-        (good.replace("poll_us", "poll_me"), ["bad.toml", "poll_me"]),
+        (good.replace("poll-us", "poll-me"), ["bad.toml", "poll-me"]),
         (good.replace('"off"', '"maybe"'), ["bad.toml", "napi", "maybe"]),
         (good.replace("queues = 2", 'queues = "two"', 1), ["bad.toml", "queues"]),
         (good.replace("batch = 32", "batch = 65"), ["bad.toml", "batch", "65"]),
         (good.replace("[[vm]]", "[[vm"), ["bad.toml", "line"]),
-        (good.replace("vm0:t0", "vm0:t9"), ["t9"]),
+        (good.replace("vm0:t0", "vm0:t9"), ["bad.toml", "t9"]),
     ]
 
     def check(row):
