@@ -65,7 +65,7 @@ class TapPortTest : public NetnsTest {
   Frame* make_frame(const Bytes& packet) {
     Frame* frame = cache_->take();
     const size_t head_bytes = std::min(packet.size(), kFrameDataBytesMax);
-    std::memcpy(frame->data(), packet.data(), head_bytes);
+    std::copy_n(packet.begin(), head_bytes, frame->data());
     if (head_bytes == packet.size()) {
       frame->set_single(head_bytes);
     } else {

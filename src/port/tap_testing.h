@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -125,7 +126,7 @@ inline Bytes test_packet(size_t bytes, uint8_t seed = 1) {
   Bytes packet(bytes);
   for (size_t i = 0; i < bytes; ++i) packet[i] = static_cast<uint8_t>(seed + i * 7 + i / 251);
   const uint8_t header[] = {0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, seed, 0x88, 0xb5};
-  std::memcpy(packet.data(), header, std::min(bytes, sizeof header));
+  std::copy_n(header, std::min(bytes, sizeof header), packet.begin());
   return packet;
 }
 
