@@ -119,6 +119,9 @@ class Daemon:
     def negotiated(self, port):
         return self.port(port)["negotiated"]
 
+    def uses_napi(self, port):
+        return any("napi" in name.lower() for name in self.negotiated(port))
+
     # What it costs.
 
     def rss_kib(self):
