@@ -80,7 +80,7 @@ Result<TapRequest> parse(const Arguments& arguments) {
         "no argument of {} has {} in it: write it where the command takes its "
         "descriptors, such as -netdev tap,id=n0,fds={}",
         request.command[0], kPlaceholder, kPlaceholder);
-  Result<TapOptions> options = parse_tap_list("sluice tap", arguments[0]);
+  Result<TapOptions> options = parse_tap_list("tap", arguments[0]);
   if (!options) return options.error();
   if (!options->fds.empty())
     return usage_failure("fd=: this command opens descriptors, it takes none: give ifname=");

@@ -56,10 +56,8 @@ unsigned flags_of(const ifreq& request) { return static_cast<uint16_t>(request.i
 Failure wrong_kind(const TapSpec& spec, const InterfaceDriver& driver) {
   if (driver.driver == "tun")
     return fail("{}: {} is a TUN (layer 3), no TAP: choose another ifname", spec.name, spec.ifname);
-  return fail(
-      "{}: interface {} exists and is no TAP (its driver is {}): choose another ifname, or "
-      "remove it with ip link del {}",
-      spec.name, spec.ifname, driver.driver.empty() ? "unknown" : driver.driver, spec.ifname);
+  return fail("{}: interface {} exists and is no TAP (driver: {}): choose another ifname",
+              spec.name, spec.ifname, driver.driver.empty() ? "unknown" : driver.driver);
 }
 
 // Why TUNSETIFF refused. `queue` is the number of queues that were attached before.
@@ -290,7 +288,8 @@ Result<std::string> check_handed_in(const TapSpec& spec, int fd) {
   if (!(flags_of(request) & IFF_VNET_HDR))
     return fail("{}: fd={}: {} was attached without IFF_VNET_HDR: attach it with that flag",
                 spec.name, fd, ifname);
-  // IFF_NO_PI cannot be read back: its bit is also that of IFF_NOFILTER, which is nearly always set.
+  // IFF_NO_PI cannot be read back: its bit is also that of IFF_NOFILTER, which is nearly always
+  // set.
   return ifname;
 }
 
