@@ -129,11 +129,6 @@ Result<void> BackendSession::dispatch(Request request, ReceivedMessage& message)
       return set_protocol_features(payload);
     case Request::set_owner:
       return {};  // a session has one front end anyway
-    case Request::reset_owner:
-      // Deprecated: "ignore it, or disable all rings". Cloud Hypervisor sends it when the guest
-      // resets its device, after which the old rings must not be touched.
-      rings_.stop_all();
-      return {};
     case Request::set_mem_table:
       return set_mem_table(message);
     case Request::add_mem_reg:
@@ -150,10 +145,9 @@ Result<void> BackendSession::dispatch(Request request, ReceivedMessage& message)
       return set_config(payload);
     case Request::set_status:
       return set_status(payload);
+    case Request::reset_owner:
     case Request::reset_device:
-      rings_.reset_all();
-      status_ = 0;
-      return {};
+      return reset(request);
     case Request::set_vring_num:
     case Request::set_vring_addr:
     case Request::set_vring_base:
@@ -184,6 +178,18 @@ Result<void> BackendSession::dispatch(Request request, ReceivedMessage& message)
       break;
   }
   return fail("this back end does not serve it and has not offered to");
+}
+
+Result<void> BackendSession::reset(Request request) {
+  // RESET_OWNER is deprecated and may be ignored, but Cloud Hypervisor sends it when the guest
+  // resets its device, after which the old rings must not be touched.
+  if (request == Request::reset_owner) {
+    rings_.stop_all();
+  } else {
+    rings_.reset_all();
+    status_ = 0;
+  }
+  return {};
 }
 
 Result<void> BackendSession::dispatch_ring(Request request, ReceivedMessage& message) {

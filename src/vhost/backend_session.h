@@ -78,6 +78,7 @@ class BackendSession {
   void handle(ReceivedMessage& message);
   Result<void> check_and_dispatch(ReceivedMessage& message);
   Result<void> dispatch(Request request, ReceivedMessage& message);
+  Result<void> reset(Request request);
   Result<void> dispatch_ring(Request request, ReceivedMessage& message);
   uint64_t number_asked_for(Request request) const;
   void refuse(const ReceivedMessage& message, const std::string& reason);

@@ -1,0 +1,139 @@
+// Bytes of a hostile front end against the vhost-user codec and a whole session.
+//
+// The input is a list of steps, each one control byte and what it asks for: whether descriptors
+// come along and which, whether the session looks in between, and a message, either raw bytes or a
+// known request with its right size and a payload from the input. The device of session_test_kit.h
+// asserts the promises of the session, and after each input no descriptor may be left.
+#include <algorithm>
+#include <cstdint>
+
+#include "vhost/session_test_kit.h"
+
+namespace sluice {
+namespace {
+
+// Takes values off the front of the input; zeros when it is used up.
+class Input {
+ public:
+  Input(const uint8_t* data, size_t bytes) : rest_(data, bytes) {}
+  bool empty() const { return rest_.empty(); }
+  uint8_t byte() {
+    if (rest_.empty()) return 0;
+    const uint8_t value = rest_.front();
+    rest_ = rest_.subspan(1);
+    return value;
+  }
+  std::vector<uint8_t> bytes(size_t count) {
+    std::vector<uint8_t> taken(count);
+    const size_t have = std::min(count, rest_.size());
+    std::copy_n(rest_.begin(), have, taken.begin());
+    rest_ = rest_.subspan(have);
+    return taken;
+  }
+
+ private:
+  std::span<const uint8_t> rest_;
+};
+
+// Descriptors to hand over, made once: what a front end keeps open is not counted against us.
+const std::vector<Fd>& things() {
+  static const std::vector<Fd> all = [] {
+    std::vector<Fd> made;
+    made.push_back(make_event());
+    made.push_back(make_memory(TestFrontEnd::kMemoryBytes));
+    made.push_back(make_memory(100));
+    int pair[2];
+    SLUICE_ASSERT(::pipe2(pair, O_CLOEXEC) == 0);
+    made.emplace_back(pair[0]);
+    made.emplace_back(pair[1]);
+    SLUICE_ASSERT(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    made.emplace_back(pair[0]);
+    made.emplace_back(pair[1]);
+    return made;
+  }();
+  return all;
+}
+
+// Every parse function sees the bytes as they are.
+void try_codec(std::span<const uint8_t> bytes) {
+  (void)parse_header(bytes.first(std::min(bytes.size(), kHeaderBytes)));
+  (void)parse_u64(bytes);
+  (void)parse_vring_state(bytes);
+  (void)parse_vring_file(bytes);
+  (void)parse_vring_addresses(bytes);
+  (void)parse_memory_region(bytes);
+  if (auto table = parse_memory_table(bytes))
+    SLUICE_ASSERT(table->size() <= kMemoryTableRegionsMax);
+  if (auto access = parse_config_access(bytes)) {
+    SLUICE_ASSERT(access->bytes.size() <= kConfigBytesMax);
+    SLUICE_ASSERT(access->offset + access->bytes.size() <= kConfigBytesMax);
+  }
+}
+
+// A known request, well-formed in its shape; its content is the input's, with addresses and indices
+// pulled to where they can mean something.
+std::vector<uint8_t> shaped_message(Input& input) {
+  const uint32_t request = 1 + input.byte() % kRequestMax;
+  const uint8_t choice = input.byte();
+  const RequestRow& row = *find_request(request);
+  std::vector<uint8_t> payload = input.bytes(row.payload_bytes_min);
+  if ((choice & 1) != 0) {
+    if (row.request == Request::set_mem_table) payload = memory_table({TestFrontEnd::region()});
+    if (row.request == Request::add_mem_reg || row.request == Request::rem_mem_reg)
+      payload = single_region(TestFrontEnd::region());
+    if (row.request == Request::set_vring_addr)
+      payload = bytes_of(TestFrontEnd::addresses(input.byte() % 6));
+    if (row.request == Request::set_vring_num)
+      payload = bytes_of(VringState{input.byte() % 6u, 1u << (input.byte() % 17)});
+    if (row.request == Request::get_config) {
+      const uint8_t count = input.byte();
+      payload = config_access(input.byte(), count, count);
+    }
+  }
+  const uint32_t flags = kFlagsVersion | ((choice & 2) != 0 ? kFlagsNeedReply : 0);
+  return message_bytes(request, flags, payload);
+}
+
+void run(Input input) {
+  RecordingDevice device(2);
+  device.keep_events = false;
+  TestFrontEnd front_end(device);
+  if ((input.byte() & 1) != 0) front_end.negotiate(device.offered);
+  while (!input.empty() && front_end.session->state() == SessionState::open) {
+    const uint8_t control = input.byte();
+    std::vector<int> fds;
+    for (int count = control & 3; count > 0; --count)
+      fds.push_back(things()[input.byte() % things().size()].get());
+    if ((control & 0x40) != 0) fds.resize(12, things()[0].get());  // surplus
+    const std::vector<uint8_t> bytes =
+        (control & 4) != 0 ? input.bytes(input.byte()) : shaped_message(input);
+    try_codec(bytes);
+    if (bytes.empty()) continue;
+    const size_t split = (control & 8) != 0 ? 1 + input.byte() % bytes.size() : bytes.size();
+    front_end.send_bytes(std::span(bytes).first(split), fds);
+    if ((control & 16) != 0) front_end.session->on_readable();
+    if (split < bytes.size()) front_end.send_bytes(std::span(bytes).subspan(split));
+    if ((control & 32) == 0) front_end.session->on_readable();
+    front_end.drain_replies();
+    front_end.session->notify_config_change();
+    SLUICE_ASSERT(front_end.session->rings_running() == device.running.size());
+  }
+  front_end.hang_up();
+  for (int i = 0; i < 100 && front_end.session->state() == SessionState::open; ++i)
+    front_end.session->on_readable();
+  SLUICE_ASSERT(front_end.session->state() == SessionState::closed);
+  SLUICE_ASSERT(device.running.empty() && !device.session_open);
+}
+
+}  // namespace
+}  // namespace sluice
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+  using namespace sluice;
+  set_log_level(LogLevel::error);
+  things();
+  const size_t open_before = open_descriptor_count();
+  run(Input(data, std::min<size_t>(bytes, 4096)));
+  SLUICE_ASSERT(open_descriptor_count() == open_before);
+  return 0;
+}
