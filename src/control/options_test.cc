@@ -40,100 +40,101 @@ struct BadArguments {
   std::vector<std::string> words;  // each must be in the message
 };
 
+const std::string vm = kVm;
+const std::string tap = kTap;
+const std::string long_path = "/" + std::string(107, 'x');
+
+const BadArguments kBadArguments[] = {
+    {{}, {"no ports", "--vm"}},
+    {{"stray"}, {"stray"}},
+    {{"--frobnicate"}, {"--frobnicate", "--help"}},
+    {{"--cups", "1"}, {"--cups", "did you mean '--cpus'"}},
+    {{"--vm"}, {"--vm", "no value"}},
+    {{"--vm", ""}, {"--vm", "name"}},
+    {{"--vm", "vm0"}, {"--vm vm0", "socket="}},
+    {{"--vm", "socket=/x"}, {"--vm socket=/x", "name comes first", "--vm vm0"}},
+    {{"--vm", "-x,socket=/x"}, {"--vm", "-x", "1 to 32"}},
+    {{"--vm", "a:b,socket=/x"}, {"a:b", "1 to 32"}},
+    {{"--vm", vm + ",colour=red"}, {"--vm vm0", "colour", "socket, mode, queues"}},
+    {{"--vm", vm + ",queus=2"}, {"queus", "did you mean 'queues'"}},
+    {{"--vm", vm + ",queues"}, {"queues", "no value"}},
+    {{"--vm", vm + ",queues="}, {"queues=", "from 1 to 128"}},
+    {{"--vm", vm + ",queues=0"}, {"queues=0", "from 1 to 128"}},
+    {{"--vm", vm + ",queues=129"}, {"queues=129", "from 1 to 128"}},
+    {{"--vm", vm + ",queues=-1"}, {"queues=-1", "from 1 to 128"}},
+    {{"--vm", vm + ",queues=0x2"}, {"queues=0x2", "from 1 to 128"}},
+    {{"--vm", vm + ",queues=99999999999999999999"}, {"queues=9999", "from 1 to 128"}},
+    {{"--vm", vm + ",queues=2,queues=3"}, {"queues=3", "twice"}},
+    {{"--vm", vm + ","}, {"--vm vm0", "unknown key ''"}},
+    {{"--vm", vm + ",mode=sever"}, {"mode=sever", "server, client", "did you mean 'server'"}},
+    {{"--vm", vm + ",mac=red"}, {"mac=red", "52:54:00:12:34:56"}},
+    {{"--vm", vm + ",mac=01:00:00:00:00:01"}, {"mac=01:00:00:00:00:01", "unicast"}},
+    {{"--vm", vm + ",mac=00:00:00:00:00:00"}, {"mac=00:00:00:00:00:00"}},
+    {{"--vm", vm + ",mac=52-54-00-12-34-56"}, {"mac=52-54-00-12-34-56"}},
+    {{"--vm", vm + ",mtu=67"}, {"mtu=67", "68 to 65535"}},
+    {{"--vm", vm + ",mtu=65536"}, {"mtu=65536", "68 to 65535"}},
+    {{"--vm", vm + ",socket-mode=888"}, {"socket-mode=888", "octal"}},
+    {{"--vm", vm + ",socket-mode=1777"}, {"socket-mode=1777", "octal"}},
+    {{"--vm", vm + ",offload=maybe"}, {"offload=maybe", "on, off"}},
+    {{"--vm", vm + ",packed=on"}, {"packed"}},
+    {{"--vm", vm + ",rss=on"}, {"rss"}},
+    {{"--vm", "vm0,socket="}, {"socket=", "1 to 107 bytes"}},
+    {{"--vm", "vm0,socket=" + long_path}, {"socket=/xxx", "107 bytes", "has 108"}},
+    {{"--vm", "vm0,socket=/a\nb"}, {"socket=/a\\x0ab"}},
+    {{"--tap", "t0"}, {"--tap t0", "ifname="}},
+    {{"--tap", tap + ",io=uring"}, {"io"}},
+    {{"--tap", tap + ",gro=off"}, {"gro"}},
+    {{"--tap", tap + ",napi=yes"}, {"napi=yes", "auto, on, off"}},
+    {{"--tap", tap + ",fd=7"}, {"ifname=tap0", "fd=7", "exclude"}},
+    {{"--tap", "t0,fd=x"}, {"fd=x"}},
+    {{"--tap", "t0,fd=1"}, {"fd=1", "from 3 on"}},
+    {{"--tap", "t0,fd=5:5"}, {"fd=5:5", "each once"}},
+    {{"--tap", "t0,fd=5:6,queues=3"}, {"queues=3", "fd=5:6", "names 2"}},
+    {{"--tap", "t0,fd=5:6,queues=1"}, {"queues=1", "fd=5:6", "names 2"}},
+    {{"--tap", "t0,fd=5,napi=on"}, {"napi=on", "fd=5", "auto"}},
+    {{"--tap", "t0,fd=5,netns=blue"}, {"netns=blue", "fd=5"}},
+    {{"--tap", "t0,ifname=sixteen_letters_"}, {"ifname=sixteen_letters_", "1 to 15"}},
+    {{"--tap", "t0,ifname=a/b"}, {"ifname=a/b", "'/'"}},
+    {{"--tap", "t0,ifname=tap%d"}, {"ifname=tap%d"}},
+    {{"--tap", tap + ",bridge=a/b"}, {"bridge=a/b"}},
+    {{"--tap", tap + ",mtu=65522"}, {"mtu=65522", "65521"}},
+    {{"--macvtap", "m0"}, {"--macvtap m0", "ifname="}},
+    {{"--macvtap", "m0,ifname=m,napi=on"}, {"napi", "ifname, queues, netns"}},
+    {{"--null", "n0,queues=1"}, {"--null n0", "queues", "none"}},
+    {{"--vm", vm, "--tap", "vm0,ifname=tap0"}, {"--tap vm0", "name vm0", "--vm vm0"}},
+    {{"--vm", vm, "--vm", "vm1" + vm.substr(3)}, {"socket", "--vm vm1", "--vm vm0"}},
+    {{"--tap", tap, "--tap", "t1,ifname=tap0"}, {"tap0", "--tap t1", "--tap t0"}},
+    {{"--tap", tap, "--macvtap", "m0,ifname=tap0"}, {"tap0", "--macvtap m0", "--tap t0"}},
+    {{"--tap", "t0,fd=5", "--tap", "t1,fd=5"}, {"fd 5", "--tap t1", "--tap t0"}},
+    {{"--vm", vm, "--connect", "vm0"}, {"--connect vm0", "A:B"}},
+    {{"--vm", vm, "--tap", tap, "--connect", "vm0:to"}, {"to", "did you mean 't0'", "vm0, t0"}},
+    {{"--vm", vm, "--connect", "vm0:vm0"}, {"--connect vm0:vm0", "itself"}},
+    {{"--vm", vm, "--null", "a", "--null", "b", "--connect", "vm0:a", "--connect", "b:vm0"},
+     {"--connect b:vm0", "vm0", "--connect vm0:a"}},
+    {{"--vm", vm, "--control", "/run/sluice/vm0.sock"}, {"socket=/run/sluice/vm0.sock", "control"}},
+    {{"--vm", vm, "--control", ""}, {"--control"}},
+    {{"--vm", vm, "--batch", "0"}, {"--batch=0", "1 to 64"}},
+    {{"--vm", vm, "--batch", "65"}, {"--batch=65", "1 to 64"}},
+    {{"--vm", vm, "--batch", "1", "--batch", "2"}, {"--batch", "twice"}},
+    {{"--vm", vm, "--poll-us", "-5"}, {"--poll-us=-5", "0 to 1000000"}},
+    {{"--vm", vm, "--poll-us", "1000001"}, {"--poll-us=1000001"}},
+    {{"--vm", vm, "--workers", "0"}, {"--workers=0"}},
+    {{"--vm", vm, "--cpus", "red"}, {"--cpus=red"}},
+    {{"--vm", vm, "--cpus", "3-1"}, {"--cpus=3-1"}},
+    {{"--vm", vm, "--cpus", "0,0"}, {"--cpus=0,0", "each once"}},
+    {{"--vm", vm, "--cpus", "1024"}, {"--cpus=1024", "1023"}},
+    {{"--vm", vm, "--xdp", "vm0,object=x.o"}, {"--xdp"}},
+    {{"--vm", vm, "--switch", "s=vm0,t0"}, {"--switch"}},
+    {{"--afxdp", "x,ifname=lo"}, {"--afxdp"}},
+    {{"--nic", "x,socket=/y"}, {"--nic"}},
+    {{"--vm", vm, "--metrics", "127.0.0.1:1"}, {"--metrics"}},
+    {{"--vm", vm, "--user", "nobody"}, {"--user"}},
+    {{"--config", "/nonexistent.toml"}, {"--config /nonexistent.toml", "No such file"}},
+    {{"--config", "/"}, {"--config /", "directory"}},
+};
+
 TEST(Options, RefuseWhatIsWrongInOneLineThatNamesIt) {
-  const std::string vm = kVm;
-  const std::string tap = kTap;
-  const std::string long_path = "/" + std::string(107, 'x');
-  const BadArguments table[] = {
-      {{}, {"no ports", "--vm"}},
-      {{"stray"}, {"stray"}},
-      {{"--frobnicate"}, {"--frobnicate", "--help"}},
-      {{"--cups", "1"}, {"--cups", "did you mean '--cpus'"}},
-      {{"--vm"}, {"--vm", "no value"}},
-      {{"--vm", ""}, {"--vm", "name"}},
-      {{"--vm", "vm0"}, {"--vm vm0", "socket="}},
-      {{"--vm", "socket=/x"}, {"--vm socket=/x", "name comes first", "--vm vm0"}},
-      {{"--vm", "-x,socket=/x"}, {"--vm", "-x", "1 to 32"}},
-      {{"--vm", "a:b,socket=/x"}, {"a:b", "1 to 32"}},
-      {{"--vm", vm + ",colour=red"}, {"--vm vm0", "colour", "socket, mode, queues"}},
-      {{"--vm", vm + ",queus=2"}, {"queus", "did you mean 'queues'"}},
-      {{"--vm", vm + ",queues"}, {"queues", "no value"}},
-      {{"--vm", vm + ",queues="}, {"queues=", "from 1 to 128"}},
-      {{"--vm", vm + ",queues=0"}, {"queues=0", "from 1 to 128"}},
-      {{"--vm", vm + ",queues=129"}, {"queues=129", "from 1 to 128"}},
-      {{"--vm", vm + ",queues=-1"}, {"queues=-1", "from 1 to 128"}},
-      {{"--vm", vm + ",queues=0x2"}, {"queues=0x2", "from 1 to 128"}},
-      {{"--vm", vm + ",queues=99999999999999999999"}, {"queues=9999", "from 1 to 128"}},
-      {{"--vm", vm + ",queues=2,queues=3"}, {"queues=3", "twice"}},
-      {{"--vm", vm + ","}, {"--vm vm0", "unknown key ''"}},
-      {{"--vm", vm + ",mode=sever"}, {"mode=sever", "server, client", "did you mean 'server'"}},
-      {{"--vm", vm + ",mac=red"}, {"mac=red", "52:54:00:12:34:56"}},
-      {{"--vm", vm + ",mac=01:00:00:00:00:01"}, {"mac=01:00:00:00:00:01", "unicast"}},
-      {{"--vm", vm + ",mac=00:00:00:00:00:00"}, {"mac=00:00:00:00:00:00"}},
-      {{"--vm", vm + ",mac=52-54-00-12-34-56"}, {"mac=52-54-00-12-34-56"}},
-      {{"--vm", vm + ",mtu=67"}, {"mtu=67", "68 to 65535"}},
-      {{"--vm", vm + ",mtu=65536"}, {"mtu=65536", "68 to 65535"}},
-      {{"--vm", vm + ",socket-mode=888"}, {"socket-mode=888", "octal"}},
-      {{"--vm", vm + ",socket-mode=1777"}, {"socket-mode=1777", "octal"}},
-      {{"--vm", vm + ",offload=maybe"}, {"offload=maybe", "on, off"}},
-      {{"--vm", vm + ",packed=on"}, {"packed"}},
-      {{"--vm", vm + ",rss=on"}, {"rss"}},
-      {{"--vm", "vm0,socket="}, {"socket=", "1 to 107 bytes"}},
-      {{"--vm", "vm0,socket=" + long_path}, {"socket=/xxx", "107 bytes", "has 108"}},
-      {{"--vm", "vm0,socket=/a\nb"}, {"socket=/a\\x0ab"}},
-      {{"--tap", "t0"}, {"--tap t0", "ifname="}},
-      {{"--tap", tap + ",io=uring"}, {"io"}},
-      {{"--tap", tap + ",gro=off"}, {"gro"}},
-      {{"--tap", tap + ",napi=yes"}, {"napi=yes", "auto, on, off"}},
-      {{"--tap", tap + ",fd=7"}, {"ifname=tap0", "fd=7", "exclude"}},
-      {{"--tap", "t0,fd=x"}, {"fd=x"}},
-      {{"--tap", "t0,fd=1"}, {"fd=1", "from 3 on"}},
-      {{"--tap", "t0,fd=5:5"}, {"fd=5:5", "each once"}},
-      {{"--tap", "t0,fd=5:6,queues=3"}, {"queues=3", "fd=5:6", "names 2"}},
-      {{"--tap", "t0,fd=5:6,queues=1"}, {"queues=1", "fd=5:6", "names 2"}},
-      {{"--tap", "t0,fd=5,napi=on"}, {"napi=on", "fd=5", "auto"}},
-      {{"--tap", "t0,fd=5,netns=blue"}, {"netns=blue", "fd=5"}},
-      {{"--tap", "t0,ifname=sixteen_letters_"}, {"ifname=sixteen_letters_", "1 to 15"}},
-      {{"--tap", "t0,ifname=a/b"}, {"ifname=a/b", "'/'"}},
-      {{"--tap", "t0,ifname=tap%d"}, {"ifname=tap%d"}},
-      {{"--tap", tap + ",bridge=a/b"}, {"bridge=a/b"}},
-      {{"--tap", tap + ",mtu=65522"}, {"mtu=65522", "65521"}},
-      {{"--macvtap", "m0"}, {"--macvtap m0", "ifname="}},
-      {{"--macvtap", "m0,ifname=m,napi=on"}, {"napi", "ifname, queues, netns"}},
-      {{"--null", "n0,queues=1"}, {"--null n0", "queues", "none"}},
-      {{"--vm", vm, "--tap", "vm0,ifname=tap0"}, {"--tap vm0", "name vm0", "--vm vm0"}},
-      {{"--vm", vm, "--vm", "vm1" + vm.substr(3)}, {"socket", "--vm vm1", "--vm vm0"}},
-      {{"--tap", tap, "--tap", "t1,ifname=tap0"}, {"tap0", "--tap t1", "--tap t0"}},
-      {{"--tap", tap, "--macvtap", "m0,ifname=tap0"}, {"tap0", "--macvtap m0", "--tap t0"}},
-      {{"--tap", "t0,fd=5", "--tap", "t1,fd=5"}, {"fd 5", "--tap t1", "--tap t0"}},
-      {{"--vm", vm, "--connect", "vm0"}, {"--connect vm0", "A:B"}},
-      {{"--vm", vm, "--tap", tap, "--connect", "vm0:to"}, {"to", "did you mean 't0'", "vm0, t0"}},
-      {{"--vm", vm, "--connect", "vm0:vm0"}, {"--connect vm0:vm0", "itself"}},
-      {{"--vm", vm, "--null", "a", "--null", "b", "--connect", "vm0:a", "--connect", "b:vm0"},
-       {"--connect b:vm0", "vm0", "--connect vm0:a"}},
-      {{"--vm", vm, "--control", "/run/sluice/vm0.sock"},
-       {"socket=/run/sluice/vm0.sock", "control"}},
-      {{"--vm", vm, "--control", ""}, {"--control"}},
-      {{"--vm", vm, "--batch", "0"}, {"--batch=0", "1 to 64"}},
-      {{"--vm", vm, "--batch", "65"}, {"--batch=65", "1 to 64"}},
-      {{"--vm", vm, "--batch", "1", "--batch", "2"}, {"--batch", "twice"}},
-      {{"--vm", vm, "--poll-us", "-5"}, {"--poll-us=-5", "0 to 1000000"}},
-      {{"--vm", vm, "--poll-us", "1000001"}, {"--poll-us=1000001"}},
-      {{"--vm", vm, "--workers", "0"}, {"--workers=0"}},
-      {{"--vm", vm, "--cpus", "red"}, {"--cpus=red"}},
-      {{"--vm", vm, "--cpus", "3-1"}, {"--cpus=3-1"}},
-      {{"--vm", vm, "--cpus", "0,0"}, {"--cpus=0,0", "each once"}},
-      {{"--vm", vm, "--cpus", "1024"}, {"--cpus=1024", "1023"}},
-      {{"--vm", vm, "--xdp", "vm0,object=x.o"}, {"--xdp"}},
-      {{"--vm", vm, "--switch", "s=vm0,t0"}, {"--switch"}},
-      {{"--afxdp", "x,ifname=lo"}, {"--afxdp"}},
-      {{"--nic", "x,socket=/y"}, {"--nic"}},
-      {{"--vm", vm, "--metrics", "127.0.0.1:1"}, {"--metrics"}},
-      {{"--vm", vm, "--user", "nobody"}, {"--user"}},
-      {{"--config", "/nonexistent.toml"}, {"--config /nonexistent.toml", "No such file"}},
-      {{"--config", "/"}, {"--config /", "directory"}},
-  };
-  for (const BadArguments& bad : table) {
+  for (const BadArguments& bad : kBadArguments) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(bad.arguments, " ")));
     const Result<RunRequest> request = parse_run_arguments(bad.arguments);
     ASSERT_FALSE(request);
@@ -190,23 +191,7 @@ TEST(Options, RefuseAFileThatIsTooLarge) {
   EXPECT_FALSE(parse_config_text(std::string(1024 * 1024 + 1, '#'), "big.toml", options));
 }
 
-TEST(Options, OfCommandLineAndFileAreTheSame) {
-  const RunOptions from_words = parsed(
-      {"--vm",        "vm0,socket=/a,mode=client,queues=4,mac=52:54:00:00:00:07,mtu=9000",
-       "--vm",        "vm1,socket=/b,socket-mode=0600,socket-group=kvm,offload=off",
-       "--tap",       "t0,ifname=tap0,queues=2,napi=off,netns=blue,persist=on,bridge=br0,mtu=1400",
-       "--tap",       "t1,fd=5:6",
-       "--macvtap",   "m0,ifname=mv0,queues=2,netns=red",
-       "--null",      "n0",
-       "--connect",   "vm0:t0",
-       "--connect",   "vm1:m0",
-       "--batch",     "32",
-       "--poll-us",   "0",
-       "--workers",   "2",
-       "--cpus",      "0,2-3",
-       "--control",   "/c",
-       "--hugepages", "-v"});
-  const RunOptions from_file = parsed_toml(R"(
+constexpr std::string_view kEveryKey = R"(
     batch = 32
     poll-us = 0
     workers = 2
@@ -252,7 +237,25 @@ TEST(Options, OfCommandLineAndFileAreTheSame) {
     [[connect]]
     a = "vm1"
     b = "m0"
-  )");
+)";
+
+TEST(Options, OfCommandLineAndFileAreTheSame) {
+  const RunOptions from_words = parsed(
+      {"--vm",        "vm0,socket=/a,mode=client,queues=4,mac=52:54:00:00:00:07,mtu=9000",
+       "--vm",        "vm1,socket=/b,socket-mode=0600,socket-group=kvm,offload=off",
+       "--tap",       "t0,ifname=tap0,queues=2,napi=off,netns=blue,persist=on,bridge=br0,mtu=1400",
+       "--tap",       "t1,fd=5:6",
+       "--macvtap",   "m0,ifname=mv0,queues=2,netns=red",
+       "--null",      "n0",
+       "--connect",   "vm0:t0",
+       "--connect",   "vm1:m0",
+       "--batch",     "32",
+       "--poll-us",   "0",
+       "--workers",   "2",
+       "--cpus",      "0,2-3",
+       "--control",   "/c",
+       "--hugepages", "-v"});
+  const RunOptions from_file = parsed_toml(kEveryKey);
   EXPECT_EQ(from_words, from_file);
   EXPECT_EQ(from_words.vms[0].side, SocketSide::client);
   EXPECT_EQ(from_words.vms[0].mac, (MacAddress{0x52, 0x54, 0, 0, 0, 7}));
@@ -313,9 +316,9 @@ TEST(Options, AskForHelpWhateverElseIsWrong) {
 }
 
 TEST(Options, OfTapAreParsedForOtherCommandsUnderTheirName) {
-  const Result<TapOptions> tap = parse_tap_list("sluice tap", "t0,ifname=tap0,queues=4,napi=on");
-  ASSERT_TRUE(tap);
-  EXPECT_EQ(tap->queues, 4u);
+  const Result<TapOptions> good = parse_tap_list("sluice tap", "t0,ifname=tap0,queues=4,napi=on");
+  ASSERT_TRUE(good);
+  EXPECT_EQ(good->queues, 4u);
   const Result<TapOptions> bad = parse_tap_list("sluice tap", "t0,ifname=tap0,queues=x");
   ASSERT_FALSE(bad);
   EXPECT_THAT(bad.error().text, HasSubstr("sluice tap t0: queues=x"));
