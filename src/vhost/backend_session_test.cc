@@ -555,6 +555,15 @@ TEST_F(Session, TheEndStopsRingsBeforeTheDeviceHearsOfIt) {
   EXPECT_TRUE(device.take_events().empty());
 }
 
+TEST_F(Session, AnEndedSessionHoldsNothingButItsSocket) {
+  const size_t open_before = open_descriptor_count();
+  for (const Step& step : kQemu) ASSERT_TRUE(play(front_end, step, false));
+  ASSERT_GT(open_descriptor_count(), open_before);
+  front_end.hang_up();
+  EXPECT_EQ(front_end.session->on_readable(), SessionState::closed);
+  EXPECT_EQ(open_descriptor_count(), open_before - 1) << "the front end's own end is gone too";
+}
+
 TEST_F(Session, AFrontEndThatReadsNoRepliesIsLeft) {
   SessionState state = SessionState::open;
   for (int i = 0; i < 100'000 && state == SessionState::open; ++i)
