@@ -25,7 +25,7 @@ bool gso_allowed(const OffloadMeta& offload, const AllowedOffloads& allowed) {
 }  // namespace
 
 std::optional<DropReason> check_offload(OffloadMeta& offload, size_t packet_bytes,
-                                        size_t head_bytes, const AllowedOffloads& allowed) {
+                                        const AllowedOffloads& allowed) {
   if (packet_bytes < kPacketBytesMin) return DropReason::runt;
   if (packet_bytes > kPacketBytesMax) return DropReason::oversize;
   // Nobody but us can vouch for a checksum towards the host. [virtio 5.1.6.2]
@@ -33,7 +33,7 @@ std::optional<DropReason> check_offload(OffloadMeta& offload, size_t packet_byte
   if (offload.needs_csum) {
     if (!allowed.csum) return DropReason::offload_not_negotiated;
     const size_t field_end = size_t{offload.csum_start} + offload.csum_offset + 2;
-    if (offload.csum_start < kPacketBytesMin || field_end > packet_bytes || field_end > head_bytes)
+    if (offload.csum_start < kPacketBytesMin || field_end > packet_bytes)
       return DropReason::bad_net_header;
     header_end = field_end;
   }

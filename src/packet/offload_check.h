@@ -21,9 +21,9 @@ struct AllowedOffloads {
   bool uso = false;
 };
 
-// Checks a packet of `packet_bytes`, of which the first `head_bytes` are in our memory. Mends what
-// is only a hint (header_bytes). nullopt: agrees.
+// Checks what is asked for a packet of `packet_bytes`. Mends what is only a hint (header_bytes).
+// nullopt: agrees.
 std::optional<DropReason> check_offload(OffloadMeta& offload, size_t packet_bytes,
-                                        size_t head_bytes, const AllowedOffloads& allowed);
+                                        const AllowedOffloads& allowed);
 
 }  // namespace sluice

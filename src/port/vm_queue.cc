@@ -151,8 +151,7 @@ VmQueue::TakeIn VmQueue::take_in(Chain& chain, Frame& frame, FrameCache& cache,
   std::optional<DropReason> drop = copy_head(chain, frame);
   if (!drop && frame.packet_bytes() > frame.head_bytes())
     drop = attach_tail(chain, frame, cache, by_reference);
-  if (!drop)
-    drop = check_offload(frame.offload(), frame.packet_bytes(), frame.head_bytes(), guest_may_ask_);
+  if (!drop) drop = check_offload(frame.offload(), frame.packet_bytes(), guest_may_ask_);
   if (!drop) return TakeIn::frame;
   by_reference = false;
   received_.count_drop(*drop);
@@ -351,7 +350,9 @@ std::optional<DropReason> VmQueue::prepare_for_guest(Frame& frame) const {
   offload.data_valid = false;
   if (!offload.needs_csum) return std::nullopt;
   // A sum over guest memory by reference is for a later floor; it cannot be completed here.
-  if (frame.tail_kind() == TailKind::spans) return DropReason::offload_not_negotiated;
+  const size_t field_end = size_t{offload.csum_start} + offload.csum_offset + 2;
+  if (frame.tail_kind() == TailKind::spans || field_end > frame.head_bytes())
+    return DropReason::offload_not_negotiated;
   complete_checksum(frame);
   return std::nullopt;
 }
