@@ -1,6 +1,7 @@
 // What a front end can say wrongly, and that only its own connection suffers from it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
 
 #include <cstdlib>
 #include <functional>
@@ -199,6 +200,10 @@ TEST(BackendSessionHostile, DescriptorsOfTheWrongKindOrNumberAreRefused) {
       {"sixty kicks", Request::set_vring_kick, ring0, [] { return events(60); }},
       {"a pipe as kick", Request::set_vring_kick, ring0, [] { return one(one_end_of_a_pipe(0)); }},
       {"memory as kick", Request::set_vring_kick, ring0, [] { return memories(1); }},
+      {"an epoll descriptor as kick", Request::set_vring_kick, ring0,
+       [] { return one(Fd(::epoll_create1(EPOLL_CLOEXEC))); }},
+      {"an epoll descriptor as call", Request::set_vring_call, ring0,
+       [] { return one(Fd(::epoll_create1(EPOLL_CLOEXEC))); }},
       {"a directory as kick", Request::set_vring_kick, ring0, [] { return one(directory()); }},
       {"a device as kick", Request::set_vring_kick, ring0, [] { return one(device_file()); }},
       {"memory as call", Request::set_vring_call, ring0, [] { return memories(1); }},
