@@ -39,8 +39,7 @@ SessionState BackendSession::on_readable() {
 void BackendSession::close() {
   if (state_ == SessionState::closed) return;
   state_ = SessionState::closed;
-  rings_.stop_all();
-  rings_.set_memory(nullptr);
+  rings_.release_all();
   memory_.reset();
   backend_channel_.reset();
   device_.session_closed();

@@ -209,6 +209,15 @@ void RingTable::reset_all() {
   }
 }
 
+void RingTable::release_all() {
+  reset_all();
+  memory_.reset();
+  for (Ring& ring : rings_) {
+    ring.call.reset();
+    ring.error.reset();
+  }
+}
+
 Result<RingTable::Areas> RingTable::translate(const Ring& ring) const {
   SLUICE_ASSERT(memory_ != nullptr);
   SLUICE_ASSERT(ring.size != 0 && ring.addresses.has_value());

@@ -71,6 +71,8 @@ class RingTable {
   void stop_all();
   // The same, and forgets sizes, addresses, bases and what was enabled. [vhost-user RESET_DEVICE]
   void reset_all();
+  // The same, and lets go of memory and of all descriptors: the front end has gone.
+  void release_all();
 
  private:
   struct Ring {
