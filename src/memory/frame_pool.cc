@@ -21,7 +21,7 @@ void* map_at(uintptr_t address, size_t bytes, int extra_flags) {
   const int placement = address == 0 ? 0 : MAP_FIXED_NOREPLACE;
   void* wanted = reinterpret_cast<void*>(address);
   void* got = ::mmap(wanted, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | placement | extra_flags, -1, 0);
+                     MAP_PRIVATE | MAP_ANONYMOUS | placement | extra_flags, -1, 0);
   if (got == MAP_FAILED) return nullptr;
   if (address != 0 && got != wanted) {  // kernels before 4.17 take the address as a hint
     ::munmap(got, bytes);
@@ -46,11 +46,13 @@ Result<std::unique_ptr<FramePool>> FramePool::create(const FramePoolOptions& opt
   const size_t bytes = (wanted + kHugepageBytes - 1) / kHugepageBytes * kHugepageBytes;
   void* memory = nullptr;
   if (options.want_hugepages) {
+    // Hugepages are reserved now, or mmap refuses: without a reservation it succeeds though there
+    // are none, and the first touch is a SIGBUS.
     memory = map_below_4gib(bytes, MAP_HUGETLB | MAP_POPULATE);
     pool->has_hugepages_ = memory != nullptr;
   }
-  if (memory == nullptr) memory = map_below_4gib(bytes, 0);
-  if (memory == nullptr) memory = map_at(0, bytes, 0);
+  if (memory == nullptr) memory = map_below_4gib(bytes, MAP_NORESERVE);
+  if (memory == nullptr) memory = map_at(0, bytes, MAP_NORESERVE);
   if (memory == nullptr)
     return fail("cannot map {} MiB of frame memory: {}", bytes >> 20, errno_text(errno));
   pool->memory_ = static_cast<uint8_t*>(memory);
