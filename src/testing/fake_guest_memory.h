@@ -10,7 +10,7 @@
 // DriverView::shared: both sides then use the same addresses, and a missing acquire or release is
 // seen.
 //
-//   FakeGuestMemory guest({{.guest_address = 0, .bytes = 1 << 20}});
+//   FakeGuestMemory guest({FakeRegion{.bytes = 1 << 20}});
 //   const uint64_t buffer = guest.allocate(1500, 16);
 //   guest.write(buffer, bytes);
 //   std::shared_ptr<const GuestMemory> memory = guest.share();
