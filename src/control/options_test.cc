@@ -151,6 +151,8 @@ struct BadToml {
 
 TEST(Options, RefuseAFileThatIsWrongWithItsLine) {
   const BadToml table[] = {
+      {"] \u031c", {"sluice.toml line 1", "TOML"}},
+      {"[[\nvm]]", {"sluice.toml", "TOML"}},
       {"[[vm]", {"sluice.toml line 1", "TOML"}},
       {"\nbatch = 65", {"sluice.toml line 2", "batch=65", "1 to 64"}},
       {"batch = [1]", {"batch", "1 to 64"}},
