@@ -43,7 +43,8 @@ class BackendDevice {
   virtual const std::string& device_name() const = 0;
   // Virtio feature bits offered, without protocol_features, which the session adds.
   virtual uint64_t offered_features() const = 0;
-  // Queue pairs offered (GET_QUEUE_NUM answers twice this: QEMU counts rings of data only).
+  // Queue pairs offered. GET_QUEUE_NUM answers twice this: QEMU compares it with its pairs, Cloud
+  // Hypervisor with its data rings.
   virtual uint32_t queue_pairs_max() const = 0;
 
   virtual void session_opened() = 0;
