@@ -25,10 +25,10 @@ def host_addresses(ns):
     ns.tap_up("tap0", HOST_V6 + "/64")
 
 
-def wire_to(guest, ns):
+def wire_to(guest, ns, queues=1):
     guest.configure(None, GUEST_V4 + "/24", GUEST_V6 + "/64")
     guest.wait_link()
-    wire = Wire(guest, ns, "tap0", HOST_V4, HOST_V6)
+    wire = Wire(guest, ns, "tap0", HOST_V4, HOST_V6, in_order=queues == 1)
     wire.wait_reachable()
     wire.wait_reachable(ipv6=True)
     return wire
@@ -42,7 +42,7 @@ def start(env, queues):
                           "--tap", f"t0,ifname=tap0,queues={queues}", "--connect", "vm0:t0"], ns)
     host_addresses(ns)
     guest = Qemu(env, VhostUser(socket, queues))
-    return daemon, wire_to(guest, ns)
+    return daemon, wire_to(guest, ns, queues)
 
 
 def check_all_traffic(env, wire):
@@ -141,7 +141,7 @@ def test_sluice_tap_hands_qemu_queues_with_the_napi_that_was_asked_for(env, case
     ns = Netns(env)
     guest = Qemu(env, SluiceTap(f"t0,ifname=tap0,queues={queues},napi={napi}", queues), ns)
     host_addresses(ns)
-    wire = wire_to(guest, ns)
+    wire = wire_to(guest, ns, queues)
     if queues > 1:
         guest.run(f"ethtool -L eth0 combined {queues}")
     for ipv6 in (False, True):
