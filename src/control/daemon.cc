@@ -1,6 +1,7 @@
 #include "control/daemon.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 
@@ -160,6 +161,11 @@ Result<void> Daemon::add_tap(const TapSpec& spec, const Origin& origin) {
 }
 
 Result<void> Daemon::open_sockets() {
+  // The folder of the default paths is ours to make; any other is the operator's. If it cannot be
+  // made, the socket's own message says so.
+  if (options_.control_path == kControlPathDefault)
+    ::mkdir(std::string(kControlPathDefault.substr(0, kControlPathDefault.rfind('/'))).c_str(),
+            0755);
   auto control = ControlSocket::open(*loop_, options_.control_path, *this);
   if (!control) return control.error();
   control_ = std::move(*control);
