@@ -101,6 +101,16 @@ def tap_frames(ns):
     return counters["rx_packets"] + counters["rx_dropped"]
 
 
+def sample(ns):
+    """(time, frames, busy, stolen) of one moment. Reading the TAP takes a while, so the clocks are
+    read on both sides of it and their middle is taken."""
+    clocks = [(time.monotonic(), *cpu_times(BACK_END_CPU))]
+    frames = tap_frames(ns)
+    clocks.append((time.monotonic(), *cpu_times(BACK_END_CPU)))
+    now, busy, stolen = (statistics.fmean(pair) for pair in zip(*clocks))
+    return now, frames, busy, stolen
+
+
 class SluiceHalf:
     """sluice as the back end."""
 
@@ -187,11 +197,9 @@ def measure(half, generator, ns, options, foreign):
     generator.start()
     time.sleep(WARM_UP_SECONDS)
     half.mark()
-    begin, frames, (busy, stolen) = time.monotonic(), tap_frames(ns), cpu_times(BACK_END_CPU)
+    before = sample(ns)
     time.sleep(options.seconds)
-    seconds = time.monotonic() - begin
-    frames, (busy, stolen) = (tap_frames(ns) - frames, (
-        after - before for after, before in zip(cpu_times(BACK_END_CPU), (busy, stolen))))
+    seconds, frames, busy, stolen = (after - old for after, old in zip(sample(ns), before))
     said = half.read()
     generator.stop()
     time.sleep(0.5)
