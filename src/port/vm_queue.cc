@@ -263,6 +263,8 @@ void VmQueue::break_ring(DeviceRing& ring, RingFault fault) {
 }
 
 void VmQueue::note_fault(DeviceRing& ring) {
+  // A ring that lies in memory which is gone reads as zeros: that is the fault, not what zeros say.
+  if (ring.queue().memory().vanished()) ring.queue().mark_broken(RingFault::memory_vanished);
   ring.signal_error();
   // Its kicks wake nobody any more: a broken queue costs no time.
   if (ring.kick().valid()) wake_.remove(ring.kick().get());
@@ -369,7 +371,8 @@ VmQueue::Gather VmQueue::gather(size_t need_bytes, size_t& chain_count) {
       case Pop::chain:
         break;
       case Pop::empty:
-        return Gather::no_room;
+        // Waiting for more is of use only while the ring has room for more.
+        return chain_count == queue.size() ? Gather::too_small : Gather::no_room;
       case Pop::broken:
         note_fault(to_guest_);
         return Gather::broken;
@@ -428,7 +431,10 @@ void VmQueue::fill(Frame& frame, size_t chain_count) {
 size_t VmQueue::transmit_room() noexcept {
   // A ring that cannot carry takes everything: to drop it, by name.
   if (!to_guest_.can_carry()) return kBatchFramesMax;
-  return std::min<size_t>(to_guest_.queue().available_count(), kBatchFramesMax);
+  const size_t available = to_guest_.queue().available_count();
+  // The next buffer is room, however many were too few for a bigger packet before.
+  if (available == 0) blocked_at_available_ = 0;
+  return std::min(available, kBatchFramesMax);
 }
 
 // ---- Breath and sleep -------------------------------------------------------------------------
