@@ -44,6 +44,7 @@ class ControlQueue {
   // start.
   void serve();
   const ReceiveModes& modes() const { return modes_; }
+  void forget_modes() { modes_ = ReceiveModes{}; }
   const QueueCounters& counters() const { return counters_; }
 
  private:

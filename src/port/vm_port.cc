@@ -66,7 +66,8 @@ VmPort::VmPort(const VmPortOptions& options, std::unique_ptr<FaultBell> bell, Wa
       bell_(std::move(bell)),
       control_wake_(std::move(control_wake)),
       control_(*this) {
-  config_.mac = options.mac == MacAddress{} ? mac_from_name(options.name) : options.mac;
+  if (options_.mac == MacAddress{}) options_.mac = mac_from_name(options.name);
+  config_.mac = options_.mac;
   config_.queue_pairs_max = static_cast<uint16_t>(options.queue_pairs);
   if (options.mtu_bytes != 0) config_.mtu_bytes = options.mtu_bytes;
 }
@@ -103,6 +104,9 @@ void VmPort::session_closed() {
   connected_ = false;
   features_ = 0;
   pairs_in_use_ = 0;
+  // What the last driver asked for went with it.
+  config_.mac = options_.mac;
+  control_.forget_modes();
   for (uint32_t i = 0; i < queues_.size(); ++i)
     change(2 * i, [](VmQueue& queue, VmQueue::Side) { queue.set_front_end_connected(false); });
   apply_guest_takes(OffloadSet{});
@@ -151,7 +155,10 @@ Result<void> VmPort::ring_start(RingStart start) {
     control_.ring().start(std::move(start));
     const Fd& kick = control_.ring().kick();
     if (kick.valid()) {
-      if (auto added = control_wake_.add(kick.get(), EPOLLIN, 0); !added) return added;
+      if (auto added = control_wake_.add(kick.get(), EPOLLIN, 0); !added) {
+        control_.ring().stop();
+        return added;
+      }
     }
     // The driver that has this queue tells how many pairs it uses; until then it is one.
     if ((features_ & feature::mq) && pairs_in_use_ == 0) pairs_in_use_ = 1;
