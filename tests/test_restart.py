@@ -58,7 +58,7 @@ def kill_under_load(wire):
     streams[1].sender.kill()
 
 
-@timeout(600)
+@timeout(1200)
 def test_kills_of_one_guest_lose_nothing_of_another_and_leave_nothing_behind(env):
     kills = 10 if env.full else 3
     daemon, ns = start_daemon(env)
