@@ -7,6 +7,7 @@
 
 #include <sys/uio.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -28,6 +29,9 @@ class GuestSpan {
   void copy_out(size_t offset, void* destination, size_t bytes) const {
     SLUICE_ASSERT(offset <= bytes_ && bytes <= bytes_ - offset);
     std::memcpy(destination, host_ + offset, bytes);
+    // Foreign memory has been read once and for all: the compiler may not go back to it where the
+    // copy is used.
+    std::atomic_signal_fence(std::memory_order_acq_rel);
   }
   // Copies `bytes` of our memory to `offset` on. The range lies within the span.
   void copy_in(size_t offset, const void* source, size_t bytes) {

@@ -32,8 +32,8 @@ struct FakeDriverOptions {
   uint32_t size = 256;
   uint16_t start_index = 0;  // where both rings begin to count
   bool event_idx = false;
-  bool indirect = true;                  // told to the device by setup(); offer() obeys the builder
-  std::optional<uint64_t> ring_address;  // of all three areas, one behind the other
+  bool indirect = true;  // told to the device by setup(); offer() obeys the builder
+  std::optional<uint64_t> ring_address = std::nullopt;  // of all three areas, one behind the other
 };
 
 // A descriptor as raw_descriptor() writes it. [virtio 2.7.5]

@@ -104,12 +104,20 @@ class ChainWalk {
     const uint32_t entries = table.bytes / sizeof(SplitDescriptor);
     if (table.bytes == 0 || table.bytes % sizeof(SplitDescriptor) != 0 || entries > queue_.size_)
       return RingFault::indirect_table_size;
+    // Guest memory from end to end, also where the chain does not lead.
+    const GuestAddr begin{table.address};
+    const auto whole = queue_.memory_->translate(begin, table.bytes);
+    if (!whole && !is_mapped_in_pieces(begin, table.bytes)) return RingFault::address_not_mapped;
     uint32_t at = 0;
     for (uint32_t i = 0; i < entries; ++i) {
       if (hops + i >= queue_.size_) return RingFault::chain_too_long;
       SplitDescriptor descriptor;
-      const uint64_t address = table.address + sizeof(SplitDescriptor) * at;
-      if (!load_entry(address, descriptor)) return RingFault::address_not_mapped;
+      const size_t offset = sizeof(SplitDescriptor) * at;
+      if (whole) [[likely]] {
+        whole->copy_out(offset, &descriptor, sizeof descriptor);
+      } else if (!load_straddling(GuestAddr{table.address + offset}, descriptor)) {
+        return RingFault::too_many_spans;
+      }
       if (descriptor.flags & kDescriptorIndirect) return RingFault::nested_indirect;
       if (const RingFault fault = add(descriptor); fault != RingFault::none) return fault;
       if (!(descriptor.flags & kDescriptorNext)) return RingFault::none;
@@ -119,19 +127,21 @@ class ChainWalk {
     return RingFault::chain_too_long;
   }
 
-  // One entry of a table in guest memory, which may straddle two regions.
-  bool load_entry(uint64_t address, SplitDescriptor& descriptor) {
-    const GuestAddr at{address};
-    if (const auto span = queue_.memory_->translate(at, sizeof descriptor)) [[likely]] {
-      span->copy_out(0, &descriptor, sizeof descriptor);
-      return true;
-    }
-    SpanList& spans = spans_;
-    const size_t before = spans.size();
-    if (queue_.memory_->translate(at, sizeof descriptor, spans) != GuestMemory::Translation::ok)
+  bool is_mapped_in_pieces(GuestAddr address, uint64_t bytes) {
+    const size_t before = spans_.size();
+    const auto result = queue_.memory_->translate(address, bytes, spans_);
+    spans_.truncate(before);
+    return result == GuestMemory::Translation::ok;
+  }
+
+  // One entry of a table that lies in several regions; the entry itself may straddle two.
+  bool load_straddling(GuestAddr address, SplitDescriptor& descriptor) {
+    const size_t before = spans_.size();
+    if (queue_.memory_->translate(address, sizeof descriptor, spans_) !=
+        GuestMemory::Translation::ok)
       return false;
-    copy_out(spans.slice(before, spans.size() - before), 0, &descriptor, sizeof descriptor);
-    spans.truncate(before);
+    copy_out(spans_.slice(before, spans_.size() - before), 0, &descriptor, sizeof descriptor);
+    spans_.truncate(before);
     return true;
   }
 
