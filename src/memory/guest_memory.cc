@@ -15,10 +15,31 @@
 
 namespace sluice {
 
+namespace {
+
+// What stays the same when a file's descriptor is sent again.
+struct FileIdentity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
+
+FileIdentity identity_of(const Fd& fd) {
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) return {};
+  return {status.st_dev, status.st_ino};
+}
+
+}  // namespace
+
 class GuestMemory::Mapping {
  public:
-  Mapping(uint8_t* begin, size_t bytes, size_t lead_bytes, SigbusGuard guard)
-      : begin_(begin), bytes_(bytes), lead_bytes_(lead_bytes), guard_(std::move(guard)) {}
+  Mapping(uint8_t* begin, size_t bytes, size_t lead_bytes, FileIdentity file, SigbusGuard guard)
+      : begin_(begin),
+        bytes_(bytes),
+        lead_bytes_(lead_bytes),
+        file_(file),
+        guard_(std::move(guard)) {}
   ~Mapping() {
     guard_.release();  // first: the handler must not touch a range that is being given back
     ::munmap(begin_, bytes_);
@@ -29,11 +50,13 @@ class GuestMemory::Mapping {
   // Where the region itself begins: its offset need not be page aligned.
   uint8_t* region_begin() const { return begin_ + lead_bytes_; }
   bool vanished() const { return guard_.tripped(); }
+  const FileIdentity& file() const { return file_; }
 
  private:
   uint8_t* begin_;
   size_t bytes_;
   size_t lead_bytes_;
+  FileIdentity file_;
   SigbusGuard guard_;
 };
 
@@ -115,8 +138,9 @@ Result<void> GuestMemory::Builder::add(const RegionDescription& region, const Fd
     ::munmap(begin, map_bytes);
     return fail(guard.error());
   }
-  regions_.push_back({region, std::make_shared<Mapping>(static_cast<uint8_t*>(begin), map_bytes,
-                                                        lead_bytes, std::move(*guard))});
+  regions_.push_back(
+      {region, std::make_shared<Mapping>(static_cast<uint8_t*>(begin), map_bytes, lead_bytes,
+                                         identity_of(fd), std::move(*guard))});
   return {};
 }
 
@@ -175,6 +199,17 @@ std::optional<GuestSpan> GuestMemory::translate(FrontendAddr address, uint64_t b
     }
   }
   return std::nullopt;
+}
+
+bool GuestMemory::contains(const RegionDescription& region, const Fd& fd) const {
+  for (const Region& known : regions_) {  // bounded by kMemorySlotsMax
+    const RegionDescription& other = known.description;
+    if (other.guest_address == region.guest_address && other.bytes == region.bytes &&
+        other.frontend_address == region.frontend_address &&
+        other.mmap_offset == region.mmap_offset && known.mapping->file() == identity_of(fd))
+      return true;
+  }
+  return false;
 }
 
 uint64_t GuestMemory::total_bytes() const {

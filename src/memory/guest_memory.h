@@ -114,6 +114,9 @@ class GuestMemory {
   // [vhost-user SET_VRING_ADDR]
   std::optional<GuestSpan> translate(FrontendAddr address, uint64_t bytes) const;
 
+  // Whether exactly this region, of this very file, is mapped already.
+  bool contains(const RegionDescription& region, const Fd& fd) const;
+
   size_t region_count() const { return regions_.size(); }
   uint64_t total_bytes() const;
   std::vector<RegionDescription> descriptions() const;

@@ -261,7 +261,6 @@ TEST(BackendSessionHostile, MemoryTablesThatCannotBeMappedAreRefusedAndTheOldOne
        [] { return memories(1, 0); }},
       {"the second region is bad", Request::set_mem_table,
        memory_table({good, {0x1000, 0x1000, kBase + 0x1000, UINT64_MAX}}), two},
-      {"removal of what is not there", Request::rem_mem_reg, single_region(good)},
   });
 }
 
