@@ -36,6 +36,7 @@ class Link {
   // The worker's notes.
   bool hot = true;
   uint64_t last_work_ns = 0;
+  uint64_t cold_since_ns = 0;
   bool shares_b = false;  // other links have the same b: they wake together
 
  private:

@@ -20,6 +20,7 @@ constexpr uint64_t kBellKey = ~uint64_t{0};
 constexpr unsigned kBreathsPerLook = 8;
 // How soon a link is looked at whose front end sends no kicks.
 constexpr int kUnkickedMilliseconds = 1;
+constexpr uint64_t kNsPerMs = 1'000'000;
 
 }  // namespace
 
@@ -158,20 +159,50 @@ size_t Worker::breathe_hot_links(uint64_t now_ns) {
       link->last_work_ns = now_ns;
       moved += count;
     } else if (now_ns - link->last_work_ns >= uint64_t{options_.poll_us} * 1000) {
-      cool(*link);
+      cool(*link, now_ns);
     }
   }
   return moved;
 }
 
-void Worker::cool(Link& link) {
+void Worker::cool(Link& link, uint64_t now_ns) {
   if (link.arm()) {
     // There is work after all: it is taken with the next breath, notifications suppressed again.
     link.disarm();
+    heat_sharers(link, now_ns);
     return;
   }
   link.hot = false;
+  link.cold_since_ns = now_ns;
   --hot_count_;
+}
+
+void Worker::heat(Link& link, uint64_t now_ns) {
+  if (link.hot) return;
+  link.disarm();
+  link.hot = true;
+  link.last_work_ns = now_ns;
+  ++hot_count_;
+  heat_sharers(link, now_ns);
+}
+
+// Disarming a shared queue silences what the other links that share it wait for, so they look, too.
+void Worker::heat_sharers(Link& link, uint64_t now_ns) {
+  if (!link.shares_b) return;
+  for (auto& other : links_) {
+    if (&other->b() == &link.b() && !other->hot) heat(*other, now_ns);
+  }
+}
+
+// Those whom nobody wakes look for themselves when their time is up, however busy others are.
+void Worker::heat_due(uint64_t now_ns) {
+  for (auto& link : links_) {
+    if (link->hot) continue;
+    const uint64_t cold_ns = now_ns - link->cold_since_ns;
+    const bool unkicked = link->must_be_polled() && cold_ns >= kUnkickedMilliseconds * kNsPerMs;
+    const bool waited = link->has_held() && cold_ns >= kHeldMillisecondsMax * kNsPerMs;
+    if (unkicked || waited) heat(*link, now_ns);
+  }
 }
 
 // How long to sleep at most: for ever, unless somebody will not wake us.
@@ -188,13 +219,6 @@ void Worker::wait(int timeout_ms) {
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, timeout_ms);
   const uint64_t now_ns = monotonic_ns();
-  const auto heat = [&](Link& link) {
-    if (link.hot) return;
-    link.disarm();
-    link.hot = true;
-    link.last_work_ns = now_ns;
-    ++hot_count_;
-  };
   for (int i = 0; i < count; ++i) {  // at most 64
     if (events[i].data.u64 == kBellKey) {
       uint64_t value = 0;
@@ -204,17 +228,10 @@ void Worker::wait(int timeout_ms) {
     Link& link = *links_[events[i].data.u64];
     link.a().on_wake();
     link.b().on_wake();
-    heat(link);
-    if (!link.shares_b) continue;
-    for (auto& other : links_) {
-      if (&other->b() == &link.b()) heat(*other);
-    }
+    heat(link, now_ns);
+    heat_sharers(link, now_ns);
   }
-  if (count > 0 || timeout_ms == 0) return;
-  // The time is up: those who are not woken by others look for themselves.
-  for (auto& link : links_) {
-    if (link->must_be_polled() || link->has_held()) heat(*link);
-  }
+  heat_due(now_ns);
 }
 
 }  // namespace sluice

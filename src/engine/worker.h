@@ -62,7 +62,10 @@ class Worker {
   void run();
   void run_call();
   size_t breathe_hot_links(uint64_t now_ns);
-  void cool(Link& link);
+  void cool(Link& link, uint64_t now_ns);
+  void heat(Link& link, uint64_t now_ns);
+  void heat_sharers(Link& link, uint64_t now_ns);
+  void heat_due(uint64_t now_ns);
   void wait(int timeout_ms);
   int sleep_milliseconds() const;
 

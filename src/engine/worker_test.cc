@@ -129,6 +129,21 @@ TEST_F(WorkerTest, LooksByItselfAfterAFrontEndThatSendsNoKicks) {
   EXPECT_TRUE(eventually([&] { return tap.sent.load() == 5; }));
 }
 
+TEST_F(WorkerTest, LooksAfterAFrontEndWithoutKicksHoweverBusyOthersAre) {
+  pool = std::move(*FramePool::create({.frame_count = 1024, .slab_count = 1}));
+  worker = std::move(*Worker::create({.poll_us = 20}, *pool));
+  CountingQueue busy, sink;
+  vm.polled.store(true);
+  busy.waiting.store(SIZE_MAX / 2);  // never runs dry
+  ASSERT_TRUE(worker->add_link(busy, sink, true));
+  ASSERT_TRUE(worker->add_link(vm, tap, true));
+  ASSERT_TRUE(worker->start());
+  ASSERT_TRUE(eventually([&] { return vm.armed.load(); }));
+  vm.put(5, /*kick=*/false);
+  EXPECT_TRUE(eventually([&] { return tap.sent.load() == 5; }));
+  worker->stop();
+}
+
 TEST_F(WorkerTest, LooksAtEachLinkAfterAChange) {
   start();
   ASSERT_TRUE(eventually([&] { return vm.armed.load(); }));
