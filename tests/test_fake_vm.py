@@ -169,6 +169,15 @@ def test_a_vm_works_without_kicks_and_calls(env, switches):
     house.stop(steady)
 
 
+@timeout(300)
+def test_memory_tables_and_rings_are_replaced_under_traffic_without_a_loss(env):
+    swaps = 200 if env.full else 60
+    house = Neighbours(env, options=",queues=2")
+    frames = swaps * 50
+    vm, _ = house.check(house.traffic(0, frames=frames, rate=5000, queues=2, extra=["--swaps", swaps]), 200)
+    assert vm["swaps"] >= swaps - 1, f"only {vm['swaps']} swaps: {vm}"
+
+
 @timeout(120)
 def test_two_vms_exchange_frames_over_a_cable(env):
     sockets = [env.path("a.sock"), env.path("b.sock")]

@@ -8,7 +8,7 @@
 #include <atomic>
 
 #include "port/null_port.h"
-#include "port/vm_testing.h"
+#include "testing/vm_test_kit.h"
 
 namespace sluice {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "port/vm_testing.h"
+#include "testing/vm_test_kit.h"
 
 namespace sluice {
 namespace {

@@ -140,7 +140,8 @@ void VmPort::change(uint32_t index, const std::function<void(VmQueue&, VmQueue::
   VmQueue& queue = *queues_[index / 2];
   const auto apply = [&] {
     what(queue, side_of(index));
-    carries_[index / 2] = queue.ring(VmQueue::Side::to_guest).can_carry();
+    carries_[index / 2] =
+        queue.ring(VmQueue::Side::to_guest).can_carry() || queue.awaits_restart();
   };
   if (executor_ == nullptr) {
     apply();
@@ -279,6 +280,7 @@ bool VmPort::control_mac(const MacAddress& mac) {
 
 bool VmPort::on_fault() {
   bell_->silence();
+  const std::vector<bool> carried = carries_;
   bool vanished = false;
   for (uint32_t i = 0; i < queues_.size(); ++i) {
     for (uint32_t index : {2 * i, 2 * i + 1}) {
@@ -293,6 +295,7 @@ bool VmPort::on_fault() {
                   ring_fault_sentence(fault));
     }
   }
+  if (carries_ != carried) tell_active_queues();
   return vanished;
 }
 

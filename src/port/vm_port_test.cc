@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "port/vm_testing.h"
+#include "testing/vm_test_kit.h"
 
 namespace sluice {
 namespace {
@@ -144,6 +144,11 @@ TEST_F(VmPortTest, TellsWhichQueuesCarry) {
   port->ring_set_enabled(0, false);
   EXPECT_THAT(listener.active, ElementsAre(false, true)) << "a sparse set is a set, too";
   port->ring_stop(2);
+  EXPECT_THAT(listener.active, ElementsAre(false, true)) << "it may be back at once";
+  ::usleep((kHeldMillisecondsMax + 20) * 1000);
+  port->queue(1).finish_breath();
+  EXPECT_TRUE(is_readable(port->fault_fd()));
+  EXPECT_FALSE(port->on_fault());
   EXPECT_THAT(listener.active, ElementsAre(false, false));
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/clock.h"
 #include "memory/sigbus.h"
 #include "packet/checksum.h"
 #include "virtio/features.h"
@@ -78,6 +79,7 @@ Result<void> VmQueue::start(Side side, RingStart start) {
     to_header_bytes_ = net_header_bytes(features);
     merges_buffers_ = features & feature::mrg_rxbuf;
     blocked_at_available_ = 0;
+    restart_until_ns_ = 0;
   }
   trips_seen_ = sigbus_trip_count();
   return {};
@@ -86,6 +88,8 @@ Result<void> VmQueue::start(Side side, RingStart start) {
 uint32_t VmQueue::stop(Side side) {
   SLUICE_ASSERT(pending_count_ == 0);  // we are between breaths
   DeviceRing& target = ring(side);
+  if (side == Side::to_guest && target.can_carry() && front_end_connected_)
+    restart_until_ns_ = monotonic_ns() + kHeldMillisecondsMax * 1'000'000;
   if (target.running() && target.kick().valid()) wake_.remove(target.kick().get());
   return target.stop();
 }
@@ -278,12 +282,12 @@ void VmQueue::transmit(FrameBatch& batch) noexcept {
   size_t bytes = 0;
   bool blocked = false;
   for (Frame* frame : batch) {
-    if (!to_guest_.can_carry()) {
+    if (!to_guest_.can_carry() && !awaits_restart()) {
       frame->set_dropped(front_end_connected_ ? DropReason::ring_disabled
                                               : DropReason::no_front_end);
       continue;
     }
-    if (blocked) {
+    if (blocked || awaits_restart()) {
       frame->set_result(FrameResult::blocked);
       continue;
     }
@@ -429,8 +433,8 @@ void VmQueue::fill(Frame& frame, size_t chain_count) {
 }
 
 size_t VmQueue::transmit_room() noexcept {
-  // A ring that cannot carry takes everything: to drop it, by name.
-  if (!to_guest_.can_carry()) return kBatchFramesMax;
+  // A ring that cannot carry takes everything, to drop it by name; one that may come back nothing.
+  if (!to_guest_.can_carry()) return awaits_restart() ? 0 : kBatchFramesMax;
   const size_t available = to_guest_.queue().available_count();
   // The next buffer is room, however many were too few for a bigger packet before.
   if (available == 0) blocked_at_available_ = 0;
@@ -446,6 +450,10 @@ void VmQueue::finish_breath() noexcept {
   from_spans_.clear();
   if (from_guest_.running()) from_guest_.publish_and_notify(received_);
   if (to_guest_.running()) to_guest_.publish_and_notify(transmitted_);
+  if (restart_until_ns_ != 0 && monotonic_ns() >= restart_until_ns_) [[unlikely]] {
+    restart_until_ns_ = 0;
+    bell_->ring();
+  }
 }
 
 bool VmQueue::arm(bool wants_frames, bool wants_room) noexcept {
@@ -473,7 +481,7 @@ void VmQueue::on_wake() noexcept {
 }
 
 bool VmQueue::must_be_polled() const noexcept {
-  return from_guest_.must_be_polled() || to_guest_.must_be_polled();
+  return from_guest_.must_be_polled() || to_guest_.must_be_polled() || awaits_restart();
 }
 
 }  // namespace sluice

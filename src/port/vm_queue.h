@@ -57,7 +57,14 @@ class VmQueue final : public PortQueue {
   DeviceRing& ring(Side side) { return side == Side::from_guest ? from_guest_ : to_guest_; }
   // What the guest takes, which can change at run time (control queue).
   void set_guest_takes(const OffloadSet& takes) { guest_takes_ = takes; }
-  void set_front_end_connected(bool connected) { front_end_connected_ = connected; }
+  void set_front_end_connected(bool connected) {
+    front_end_connected_ = connected;
+    if (!connected) restart_until_ns_ = 0;
+  }
+  // The to_guest ring was stopped while it carried, a moment ago: its memory table may be about to
+  // be replaced, so its frames wait as they do for room, and only then are dropped. The bell rings
+  // when the wait was in vain.
+  bool awaits_restart() const { return restart_until_ns_ != 0; }
 
  private:
   explicit VmQueue(WakeSet wake, FaultBell* bell);
@@ -103,6 +110,7 @@ class VmQueue final : public PortQueue {
   static constexpr size_t kMergedBuffersMax = 1088;
   std::array<Chain, kMergedBuffersMax> gathered_;
   uint16_t blocked_at_available_ = 0;
+  uint64_t restart_until_ns_ = 0;  // 0: nothing is waited for
   uint64_t trips_seen_ = 0;
 };
 

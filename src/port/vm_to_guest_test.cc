@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "packet/checksum.h"
-#include "port/vm_testing.h"
+#include "testing/vm_test_kit.h"
 
 namespace sluice {
 namespace {
@@ -345,10 +345,46 @@ TEST_F(ToGuestTest, DropsByNameWhatARingCannotCarry) {
   EXPECT_THAT(reasons, ElementsAre(DropReason::ring_disabled));
   queue->ring(Side::to_guest).set_enabled(true);
   EXPECT_THAT(send({packet}), ElementsAre(FrameResult::done));
+  queue->ring(Side::to_guest).set_enabled(false);
   queue->stop(Side::to_guest);
   EXPECT_THAT(send({packet}), ElementsAre(FrameResult::dropped));
   EXPECT_THAT(reasons, ElementsAre(DropReason::ring_disabled));
-  ASSERT_TRUE(queue->start(Side::to_guest, to->start(0, kModern)));
+}
+
+TEST_F(ToGuestTest, HoldsFramesForARingThatComesBackSoon) {
+  start();
+  offer(2048, 2);
+  const Bytes packet = numbered_packet(60, 1);
+  EXPECT_THAT(send({packet}), ElementsAre(FrameResult::done));
+  const uint32_t base = queue->stop(Side::to_guest);
+  EXPECT_EQ(queue->transmit_room(), 0u);
+  EXPECT_TRUE(queue->must_be_polled());
+  EXPECT_THAT(send({packet, packet}), Each(FrameResult::blocked));
+  RingStart again = to->start(0, kModern);
+  again.base = base;
+  ASSERT_TRUE(queue->start(Side::to_guest, std::move(again)));
+  EXPECT_FALSE(queue->must_be_polled());
+  EXPECT_THAT(send({packet}), ElementsAre(FrameResult::done));
+}
+
+TEST_F(ToGuestTest, GivesUpOnARingThatStaysAwayOrWhoseFrontEndIsGone) {
+  start();
+  const Bytes packet = numbered_packet(60, 1);
+  queue->stop(Side::to_guest);
+  EXPECT_THAT(send({packet}), ElementsAre(FrameResult::blocked));
+  ::usleep((kHeldMillisecondsMax + 20) * 1000);
+  queue->finish_breath();
+  EXPECT_TRUE(is_readable(bell.fd()));
+  EXPECT_FALSE(queue->must_be_polled());
+  EXPECT_EQ(queue->transmit_room(), kBatchFramesMax);
+  EXPECT_THAT(send({packet}), ElementsAre(FrameResult::dropped));
+  EXPECT_THAT(reasons, ElementsAre(DropReason::ring_disabled));
+  queue->stop(Side::from_guest);
+  start();
+  queue->stop(Side::to_guest);
+  queue->set_front_end_connected(false);
+  EXPECT_THAT(send({packet}), ElementsAre(FrameResult::dropped));
+  EXPECT_THAT(reasons, ElementsAre(DropReason::no_front_end));
 }
 
 TEST_F(ToGuestTest, StopsAtAReadableBufferAndLeavesTheOtherDirectionAlone) {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "port/vm_testing.h"
 #include "testing/allocation_guard.h"
+#include "testing/vm_test_kit.h"
 
 namespace sluice {
 namespace {
