@@ -35,7 +35,10 @@ void note_allocation() {
 
 #if defined(SLUICE_SANITIZER_ALLOCATOR)
 
-#include <sanitizer/allocator_interface.h>
+// From the sanitizers' allocator_interface.h, which Debian's g++ does not bring along.
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*,
+                                                                           size_t),
+                                                         void (*on_free)(const volatile void*));
 
 namespace sluice {
 namespace {
