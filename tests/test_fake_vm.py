@@ -71,7 +71,8 @@ class Neighbours:
 
     def traffic(self, i, frames=0, rate=RATE, extra=(), queues=1):
         """Starts numbered frames both ways between VM i and its TAP."""
-        words = ["--mode", "traffic", "--rate", rate, "--frames", frames, "--quiet-ms", 2000, "--hold"]
+        words = ["--mode", "traffic", "--rate", rate, "--frames", frames, "--expect", frames,
+                 "--quiet-ms", 15000 if frames else 4000, "--hold"]
         vm = FakeVm(self.env, ["--socket", self.socket(i), "--queues", queues, *words, *extra], nice=AHEAD)
         peer = FakeVm(self.env, ["--ifname", f"tap{i}", *words], self.ns, nice=AHEAD)
         for end in (vm, peer):

@@ -100,7 +100,7 @@ class VmEnd final : public End {
 class InterfaceEnd final : public End {
  public:
   explicit InterfaceEnd(const std::string& name)
-      : socket_(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(kEtherType))) {
+      : socket_(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0 /* nothing before it is bound */)) {
     sockaddr_ll address{};
     address.sll_family = AF_PACKET;
     address.sll_protocol = htons(kEtherType);
