@@ -30,7 +30,8 @@ TEST(FramePool, LiesBelowFourGigabytes) {
 }
 
 TEST(FramePool, GoesAnywhereWhenItCannotLieBelowFourGigabytes) {
-  const auto pool = make_pool(64, size_t{5} << 14);  // 5.3 GiB of address space, nothing of it touched
+  const auto pool =
+      make_pool(64, size_t{5} << 14);  // 5.3 GiB of address space, nothing of it touched
   EXPECT_FALSE(pool->below_4gib());
   FrameCache cache(*pool);
   Frame* frame = cache.take();
