@@ -99,9 +99,16 @@ bool Link::arm() {
   const bool a_blocked = !b_to_a_.held.empty() || b_to_a_.no_room;
   const bool b_blocked = !a_to_b_.held.empty() || a_to_b_.no_room;
   const bool late_a = a_.arm(/*wants_frames=*/!b_blocked, /*wants_room=*/a_blocked);
-  const bool late_b = b_.arm(/*wants_frames=*/carries_b_to_a_ && !a_blocked,
-                             /*wants_room=*/b_blocked);
+  // A shared queue is armed by the link that carries its frames alone: it would forget the one's
+  // wish with the other's. A link that waits for room in it is polled instead.
+  if (!carries_b_to_a_) return late_a;
+  const bool late_b = b_.arm(/*wants_frames=*/!a_blocked, /*wants_room=*/b_blocked);
   return late_a || late_b;
+}
+
+bool Link::must_be_polled() const {
+  const bool waits_unarmed = !carries_b_to_a_ && (!a_to_b_.held.empty() || a_to_b_.no_room);
+  return waits_unarmed || a_.must_be_polled() || b_.must_be_polled();
 }
 
 void Link::disarm() {

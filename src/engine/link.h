@@ -31,7 +31,8 @@ class Link {
   PortQueue& a() { return a_; }
   PortQueue& b() { return b_; }
   bool has_held() const { return !a_to_b_.held.empty() || !b_to_a_.held.empty(); }
-  bool must_be_polled() const { return a_.must_be_polled() || b_.must_be_polled(); }
+  // Nobody will wake it for what it waits for: look again soon.
+  bool must_be_polled() const;
 
   // The worker's notes.
   bool hot = true;

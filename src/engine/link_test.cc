@@ -171,10 +171,15 @@ TEST(Link, LeavesASharedQueueToTheLinkThatCarriesItsFrames) {
   FrameCache cache(*pool);
   link.breathe(cache, 64);
   EXPECT_EQ(shared.receives, 0);
+  shared.armed_for_frames = true;  // by the link that carries them
   EXPECT_FALSE(link.arm());
-  EXPECT_FALSE(shared.armed_for_frames);
+  EXPECT_TRUE(shared.armed_for_frames);
   link.disarm();
   EXPECT_EQ(shared.disarms, 0);
+  EXPECT_FALSE(link.must_be_polled());
+  shared.room = 0;
+  link.breathe(cache, 64);
+  EXPECT_TRUE(link.must_be_polled()) << "nobody else tells it of room";
 }
 
 }  // namespace
