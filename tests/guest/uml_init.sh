@@ -18,6 +18,9 @@ export HOME=/run
 mount -t proc proc /proc || refuse "no /proc"
 grep -q "User Mode Linux" /proc/cpuinfo || refuse "this kernel is not User-Mode Linux"
 
+# Now, while its folder is there: the checkout may lie below a folder that gets hidden.
+. "${0%/*}/agent.sh"
+
 mount -t sysfs sysfs /sys || refuse "no /sys"
 mount -t tmpfs -o exec,mode=755 tmpfs /run
 # The test's folder lies below /tmp, which gets hidden: keep a way in.
@@ -37,7 +40,6 @@ ip link set lo up
 ping_range=/proc/sys/net/ipv4/ping_group_range
 [ ! -e "$ping_range" ] || echo "0 2147483647" >"$ping_range"
 
-. "${0%/*}/agent.sh"
 serve_commands /dev/ttyS0 &
 wait $!
 echo "uml_init.sh: the command channel is closed, powering off"
