@@ -27,10 +27,10 @@ A virtual machine with QEMU's own TAP back end (vhost=on: the kernel's vhost_net
 
     sluice tap t0,ifname=tap0,queues=4 -- \
       qemu-system-x86_64 -m 1G -drive file=disk.img,if=virtio \
-        -netdev tap,id=n0,fds={{fds}},vhost=off \
+        -netdev tap,id=n0,fds={{fds}},vhost=on \
         -device virtio-net-pci,netdev=n0,mq=on,vectors=10
 
-(with one queue too it is fds=, not fd=; vectors is 2 × queues + 2)
+(with one queue too it is fds=, not fd=; vectors is 2 × queues + 2; without /dev/vhost-net: vhost=off)
 
 Keys:
 {}

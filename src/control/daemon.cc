@@ -230,6 +230,7 @@ Result<void> run_daemon(const RunOptions& options) {
   fmt::print("{}\n", (*daemon)->ready_line());
   std::fflush(stdout);  // a script waits for this line
   (*daemon)->run();
+  log_info("stopped by a signal");
   return {};
 }
 

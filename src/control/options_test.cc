@@ -346,7 +346,7 @@ TEST(QemuHelp, MirrorsTheSideOfTheSocketAndNamesWhatWasGiven) {
   EXPECT_THAT(qemu_help_text(options.vms[0]),
               AllOf(HasSubstr("path=/a,,b&c,server=off,reconnect=1"), HasSubstr("queues=4"),
                     HasSubstr("mq=on,vectors=10"), HasSubstr("mac=52:54:00:00:00:07"),
-                    HasSubstr("host_mtu=9000"), HasSubstr("share=on"),
+                    HasSubstr("host_mtu=9000"), HasSubstr("share=on"), HasSubstr("vectors=0"),
                     HasSubstr("path='/a,b&amp;c' mode='client'"), HasSubstr("queues='4'"),
                     HasSubstr("<mtu size='9000'/>")));
   EXPECT_THAT(

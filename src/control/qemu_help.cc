@@ -79,7 +79,9 @@ std::string qemu_arguments(const VmOptions& vm) {
       "  -chardev {} \\\n"
       "  -netdev {} \\\n"
       "  -device {}\n\n"
-      "  share=on is what lets sluice reach the guest's frames; without it nothing works.\n{}",
+      "  share=on is what lets sluice reach the guest's frames; without it nothing works.\n"
+      "  QEMU 7.2 without KVM (accel=tcg): end -device with vectors=0, or QEMU crashes.\n"
+      "  QEMU warns that it does not support PROTOCOL_F_CONFIG: that is harmless.\n{}",
       chardev(vm), netdev(vm), device(vm),
       vm.side == SocketSide::server
           ? "  reconnect=1 lets the guest survive a restart of sluice; QEMU 9.2 and later prefer\n"

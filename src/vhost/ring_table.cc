@@ -123,7 +123,7 @@ Result<void> RingTable::set_kick(uint32_t index, Fd kick) {
   start_if_complete(**ring);
   if (memory_ == nullptr && !missing_memory_reported_) {
     missing_memory_reported_ = true;
-    log_info(
+    log_warning(
         "{}: ring {} waits for guest memory; if none comes, start the VM with shared memory "
         "(QEMU: memory-backend-memfd with share=on)",
         device_.device_name(), index);
