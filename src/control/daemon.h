@@ -17,6 +17,7 @@
 #include "control/vm_endpoint.h"
 #include "engine/engine.h"
 #include "port/tap_opener.h"
+#include "port/vm_port.h"
 
 namespace sluice {
 

@@ -25,10 +25,7 @@ Engine::~Engine() { stop(); }
 
 void Engine::add(std::unique_ptr<Port> port) {
   SLUICE_ASSERT(!started_);
-  if (auto* vm = dynamic_cast<VmPort*>(port.get())) {
-    vm->set_executor(this);
-    vm->set_listener(this);
-  }
+  port->attach(this, this);
   ports_.push_back(std::move(port));
 }
 

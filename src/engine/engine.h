@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "engine/worker.h"
-#include "port/vm_port.h"
+#include "port/port.h"
+#include "port/queue_executor.h"
 
 namespace sluice {
 

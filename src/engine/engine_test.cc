@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "port/null_port.h"
+#include "port/vm_port.h"
 #include "testing/vm_test_kit.h"
 
 namespace sluice {

@@ -106,6 +106,17 @@ class PortQueue {
   QueueCounters transmitted_;
 };
 
+class Port;
+// Hears when a port's side changed in a way that its peer must follow. Control thread.
+class PortListener {
+ public:
+  virtual ~PortListener() = default;
+  virtual void takes_changed(Port& port) = 0;
+  virtual void active_queues_changed(Port& port) = 0;
+};
+
+class QueueExecutor;  // port/queue_executor.h
+
 class Port {
  public:
   explicit Port(std::string name) : name_(std::move(name)) {}
@@ -124,6 +135,9 @@ class Port {
   virtual std::vector<std::string> negotiated() const = 0;
 
   // The following are called by the control thread only.
+  // For ports that change while they run. Both outlive the port's sessions; without an executor
+  // changes are made by the caller's thread (tests without workers).
+  virtual void attach(QueueExecutor*, PortListener*) {}
   // What this port can take from its peer. For a TAP what the kernel takes; constant.
   virtual OffloadSet takes() const = 0;
   // What the peer takes now, after it negotiated: a TAP passes it to the kernel (TUNSETOFFLOAD).

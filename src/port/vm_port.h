@@ -27,24 +27,15 @@ struct VmPortOptions {
   bool offload = true;     // checksum and segmentation offload offered when the peer takes them
 };
 
-// Hears when a port's side changed in a way that its peer must follow. Control thread.
-class PortListener {
- public:
-  virtual ~PortListener() = default;
-  virtual void takes_changed(Port& port) = 0;
-  virtual void active_queues_changed(Port& port) = 0;
-};
-
 class VmPort final : public Port, public BackendDevice, private ControlCommands {
  public:
   static Result<std::unique_ptr<VmPort>> create(const VmPortOptions& options);
 
-  // The executor and the listener outlive the port's sessions. Without an executor changes are made
-  // by the caller's thread (tests without workers).
-  void set_executor(QueueExecutor* executor) { executor_ = executor; }
-  void set_listener(PortListener* listener) { listener_ = listener; }
-
   // Port
+  void attach(QueueExecutor* executor, PortListener* listener) override {
+    executor_ = executor;
+    listener_ = listener;
+  }
   std::string_view kind() const override { return "vm"; }
   uint32_t queue_count() const override { return static_cast<uint32_t>(queues_.size()); }
   PortQueue& queue(uint32_t index) override { return *queues_[index]; }

@@ -24,7 +24,7 @@ class VmPortTest : public ::testing::Test {
  protected:
   void make(const VmPortOptions& options, const OffloadSet& peer = kAll) {
     port = std::move(*VmPort::create(options));
-    port->set_listener(&listener);
+    port->attach(nullptr, &listener);
     port->set_peer_takes(peer);
   }
   DrivenRing& start(uint32_t index, bool enabled = true) {

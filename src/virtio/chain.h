@@ -44,6 +44,7 @@ class Chain {
     SLUICE_ASSERT(!live_);
     live_ = std::exchange(other.live_, false);
     head_ = other.head_;
+    slots_ = other.slots_;
     span_first_ = other.span_first_;
     readable_count_ = other.readable_count_;
     writable_count_ = other.writable_count_;
@@ -54,6 +55,7 @@ class Chain {
   ~Chain() { SLUICE_ASSERT(!live_); }
 
   bool live() const { return live_; }
+  // Split rings: the head descriptor. Packed rings: the buffer id, which is the driver's own.
   uint16_t head() const { return head_; }
   uint32_t span_first() const { return span_first_; }
   uint32_t readable_count() const { return readable_count_; }
@@ -63,6 +65,7 @@ class Chain {
 
  private:
   friend class SplitQueue;
+  friend class PackedQueue;
   friend class ChainWalk;
   void consume() {
     SLUICE_ASSERT(live_);
@@ -71,6 +74,7 @@ class Chain {
 
   bool live_ = false;
   uint16_t head_ = 0;
+  uint16_t slots_ = 1;  // packed rings: how many descriptors of the ring it takes
   uint32_t span_first_ = 0;
   uint32_t readable_count_ = 0;  // spans
   uint32_t writable_count_ = 0;
