@@ -80,6 +80,8 @@ class TransmitReclaim {
     stopped_ |= !added;
     return added;
   }
+  // The caller has no buffer for the next frame: the queue stops as if add() had said so.
+  void stop() { stopped_ = true; }
   // The end of a transmit call: the device may begin.
   void publish() { ring_.publish(); }
 
@@ -116,7 +118,7 @@ class TransmitReclaim {
     return take_back(release, budget);
   }
 
-  // The last add() found no room, and not enough has come back since.
+  // There was no room for a frame, and not enough has come back since.
   bool stopped() const { return stopped_; }
   TransmitMode mode() const { return mode_; }
   const TransmitCounters& counters() const { return counters_; }
