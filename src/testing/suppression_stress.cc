@@ -1,7 +1,5 @@
 #include "testing/suppression_stress.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,71 +8,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "testing/bell.h"
 #include "testing/fake_driver.h"
 
 namespace sluice {
 namespace {
-
-// An eventfd that one thread waits for. Whoever waits tries for a while before it sleeps, so that a
-// round of the stress costs microseconds.
-class Bell {
- public:
-  explicit Bell(uint32_t looks_before_sleep)
-      : event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), looks_before_sleep_(looks_before_sleep) {}
-
-  void ring() {
-    rings.store(rings.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    wake();
-  }
-  void wake() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
-  }
-  void wait() {
-    sleeps.store(sleeps.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    for (uint32_t looks = 0; looks < looks_before_sleep_; ++looks) {
-      if (take()) return;
-    }
-    naps_.fetch_add(1);  // odd: asleep
-    pollfd wanted{event_.get(), POLLIN, 0};
-    ::poll(&wanted, 1, -1);
-    naps_.fetch_add(1);  // before the event is taken, or the watchdog would see neither
-    take();
-  }
-  // For the watchdog: odd while the waiter sleeps.
-  uint64_t naps() const { return naps_.load(); }
-  bool is_readable() const {
-    pollfd wanted{event_.get(), POLLIN, 0};
-    return ::poll(&wanted, 1, 0) > 0;
-  }
-
-  std::atomic<uint64_t> rings{0};
-  std::atomic<uint64_t> sleeps{0};
-
- private:
-  bool take() {
-    uint64_t value = 0;
-    return ::read(event_.get(), &value, sizeof value) == sizeof value;
-  }
-  Fd event_;
-  uint32_t looks_before_sleep_;
-  std::atomic<uint64_t> naps_{0};
-};
-
-// A pause below a microsecond, another each time: lets the two sides meet at every relative moment.
-class Jitter {
- public:
-  explicit Jitter(uint32_t seed) : state_(seed) {}
-  void pause() {
-    state_ ^= state_ << 13;
-    state_ ^= state_ >> 17;
-    state_ ^= state_ << 5;
-    for (uint32_t i = state_ % 512; i > 0; --i) std::atomic_signal_fence(std::memory_order_seq_cst);
-  }
-
- private:
-  uint32_t state_;
-};
 
 class Stress {
  public:
@@ -111,11 +49,7 @@ class Stress {
     const uint64_t end_ns = monotonic_ns() + uint64_t{options_.seconds_max} * 1'000'000'000;
     while (!done_.load()) {
       ::usleep(2000);
-      const uint64_t device_naps = kick_.naps(), driver_naps = call_.naps();
-      const bool both_asleep = device_naps % 2 == 1 && driver_naps % 2 == 1;
-      // While both sleep nobody can ring, so what is seen between the two looks holds.
-      if (both_asleep && !kick_.is_readable() && !call_.is_readable() &&
-          kick_.naps() == device_naps && call_.naps() == driver_naps && !done_.load()) {
+      if (both_sleep_for_good(kick_, call_) && !done_.load()) {
         result_.stalled = true;
         return;
       }

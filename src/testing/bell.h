@@ -1,0 +1,91 @@
+// Bell and Jitter: what stress tests of two threads that wake one another have in common.
+//
+//   Bell call(3000);
+//   …one thread: call.wait();   …another: call.ring();
+//   …a watchdog: both asleep (naps() odd) and nothing readable is a stall, for certain.
+#pragma once
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/fd.h"
+
+namespace sluice {
+
+// An eventfd that one thread waits for. Whoever waits tries for a while before it sleeps, so that a
+// round of the stress costs microseconds.
+class Bell {
+ public:
+  explicit Bell(uint32_t looks_before_sleep)
+      : event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), looks_before_sleep_(looks_before_sleep) {}
+
+  void ring() {
+    rings.store(rings.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    wake();
+  }
+  void wake() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
+  }
+  void wait() {
+    sleeps.store(sleeps.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    for (uint32_t looks = 0; looks < looks_before_sleep_; ++looks) {
+      if (take()) return;
+    }
+    naps_.fetch_add(1);  // odd: asleep
+    pollfd wanted{event_.get(), POLLIN, 0};
+    ::poll(&wanted, 1, -1);
+    naps_.fetch_add(1);  // before the event is taken, or the watchdog would see neither
+    take();
+  }
+  // For the watchdog: odd while the waiter sleeps.
+  uint64_t naps() const { return naps_.load(); }
+  bool is_readable() const {
+    pollfd wanted{event_.get(), POLLIN, 0};
+    return ::poll(&wanted, 1, 0) > 0;
+  }
+
+  std::atomic<uint64_t> rings{0};
+  std::atomic<uint64_t> sleeps{0};
+
+ private:
+  bool take() {
+    uint64_t value = 0;
+    return ::read(event_.get(), &value, sizeof value) == sizeof value;
+  }
+  Fd event_;
+  uint32_t looks_before_sleep_;
+  std::atomic<uint64_t> naps_{0};
+};
+
+// A pause below a microsecond, another each time: lets the two sides meet at every relative moment.
+class Jitter {
+ public:
+  explicit Jitter(uint32_t seed) : state_(seed) {}
+  uint32_t next() {  // anything but 0
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 17;
+    state_ ^= state_ << 5;
+    return state_;
+  }
+  void pause() {
+    for (uint32_t i = next() % 512; i > 0; --i) std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+
+ private:
+  uint32_t state_;
+};
+
+// Whether both wait for their bells while nobody is left to ring them. While both sleep nobody can,
+// so what is seen between the two looks holds.
+inline bool both_sleep_for_good(const Bell& one, const Bell& other) {
+  const uint64_t one_naps = one.naps(), other_naps = other.naps();
+  return one_naps % 2 == 1 && other_naps % 2 == 1 && !one.is_readable() && !other.is_readable() &&
+         one.naps() == one_naps && other.naps() == other_naps;
+}
+
+}  // namespace sluice

@@ -1,0 +1,250 @@
+// Both our sides of a ring against one another, in a thread each, with suppression that both change
+// at random: no wake-up is lost, every chain comes back once, with what the device wrote to it.
+//
+// The driver adds batches of chains of several shapes, and sleeps when the ring is full or
+// everything is sent, after it has asked for a callback (the next, or at 3/4); at times it does not
+// sleep but looks again and again. The device does the like with kicks. A stall is seen for
+// certain: see testing/bell.h.
+//
+//   DriverStress<SplitDriver, StressDevice<SplitQueue>> stress(options, make_device);
+//   const DriverStressResult result = stress.run();
+//   EXPECT_EQ(result.problem, "");
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "testing/bell.h"
+#include "testing/fake_device.h"
+#include "virtio/split_queue.h"
+
+namespace sluice {
+
+struct DriverStressOptions {
+  uint64_t chains = 200'000;
+  DriverRingOptions ring;
+  uint32_t batch_max = 32;  // chains that one publish() shows
+  // How often each side looks at its eventfd before it sleeps on it.
+  uint32_t looks_before_sleep = 300;
+  uint32_t seconds_max = 60;  // ends the stress, whatever it has seen
+};
+
+struct DriverStressResult {
+  uint64_t completed = 0;
+  uint64_t kicks = 0;
+  uint64_t interrupts = 0;
+  uint64_t driver_sleeps = 0;
+  uint64_t device_sleeps = 0;
+  std::string problem;  // empty: none
+};
+
+// The device's side of the stress, on a real device queue.
+template <typename Queue>
+class StressDevice {
+ public:
+  explicit StressDevice(Queue queue) : queue_(std::move(queue)), spans_(kChainSpansMax) {}
+
+  // Uses up to `count` chains: the number in what is readable is written, doubled, to what is
+  // writable. Returns how many there were.
+  uint32_t serve(uint32_t count) {
+    uint32_t served = 0;
+    for (; served < count; ++served) {
+      Chain chain;
+      spans_.clear();
+      if (queue_.pop(spans_, chain) != Pop::chain) break;
+      uint64_t number = 0;
+      copy_out(spans_.slice(0, chain.readable_count()), 0, &number, sizeof number);
+      number *= 2;
+      const size_t written = copy_in(spans_.slice(chain.readable_count(), chain.writable_count()),
+                                     0, &number, sizeof number);
+      queue_.complete(std::move(chain), static_cast<uint32_t>(written));
+    }
+    return served;
+  }
+  bool publish_and_ask() { return queue_.publish() > 0 && queue_.driver_wants_notification(); }
+  bool ask_for_kick() { return queue_.enable_kicks(); }
+  void refuse_kicks() { queue_.disable_kicks(); }
+  std::string problem() const {
+    return queue_.broken() ? ring_fault_sentence(queue_.fault()) : std::string();
+  }
+
+ private:
+  Queue queue_;
+  SpanList spans_;
+};
+
+// The same on a fake device.
+class FakeStressDevice {
+ public:
+  FakeStressDevice(FakeDevice& device, FakeGuestMemory& guest) : device_(device), guest_(guest) {}
+  uint32_t serve(uint32_t count);
+  bool publish_and_ask() {
+    device_.publish();
+    return device_.interrupt_wanted();
+  }
+  bool ask_for_kick() { return device_.ask_for_kick(); }
+  void refuse_kicks() { device_.refuse_kicks(); }
+  std::string problem() const { return device_.complaint(); }
+
+ private:
+  FakeDevice& device_;
+  FakeGuestMemory& guest_;
+};
+
+template <typename Ring, typename Device>
+class DriverStress {
+ public:
+  // make_device(DriverTestRing<Ring>&) -> Device
+  template <typename MakeDevice>
+  DriverStress(const DriverStressOptions& options, MakeDevice make_device)
+      : options_(options),
+        ring_(options.ring, DriverView::shared),
+        device_(make_device(ring_)),
+        kick_(options.looks_before_sleep),
+        call_(options.looks_before_sleep),
+        numbers_(options.ring.size) {
+    for (uint32_t i = options.ring.size; i-- > 0;) free_.push_back(static_cast<uint16_t>(i));
+  }
+
+  DriverStressResult run() {
+    std::thread device([this] { device_loop(); });
+    std::thread driver([this] { driver_loop(); });
+    const char* end = watch();
+    stop_.store(true);
+    kick_.wake();
+    call_.wake();
+    driver.join();
+    device.join();
+    if (result_.problem.empty()) result_.problem = device_.problem();
+    if (result_.problem.empty()) result_.problem = end;
+    result_.kicks = kick_.rings.load();
+    result_.interrupts = call_.rings.load();
+    result_.device_sleeps = kick_.sleeps.load();
+    result_.driver_sleeps = call_.sleeps.load();
+    return result_;
+  }
+
+ private:
+  // Until it is over; says what was wrong.
+  const char* watch() {
+    const uint64_t end_ns = monotonic_ns() + uint64_t{options_.seconds_max} * 1'000'000'000;
+    while (!done_.load()) {
+      ::usleep(2000);
+      if (both_sleep_for_good(kick_, call_) && !done_.load()) return "both sides sleep";
+      if (monotonic_ns() > end_ns) return "out of time";
+    }
+    return "";
+  }
+
+  // One to three descriptors, so that chains straddle the end of the ring.
+  bool add(uint16_t token, uint64_t number, uint32_t shape) {
+    uint8_t* buffer = ring_.guest.at(raw(ring_.piece(token, 64).address), 64);
+    std::memcpy(buffer, &number, sizeof number);
+    const BufferPiece request = ring_.piece(token, 8);
+    const BufferPiece reply[2] = {ring_.piece(token, 3, 16), ring_.piece(token, 5, 19)};
+    switch (shape % 3) {
+      case 0:
+        return ring_.driver.add({&request, 1}, {}, token);
+      case 1: {
+        const BufferPiece whole = ring_.piece(token, 8, 16);
+        return ring_.driver.add({&request, 1}, {&whole, 1}, token);
+      }
+      default:
+        return ring_.driver.add({&request, 1}, reply, token);
+    }
+  }
+
+  bool send(Jitter& jitter) {
+    const uint32_t batch = 1 + jitter.next() % options_.batch_max;
+    bool sent = false;
+    for (uint32_t i = 0; i < batch && !free_.empty() && next_number_ < options_.chains; ++i) {
+      const uint16_t token = free_.back();
+      const uint32_t shape = options_.ring.size < 4 ? 0 : jitter.next();
+      if (!add(token, next_number_, shape)) break;
+      numbers_[token] = {next_number_++, shape % 3 != 0};
+      free_.pop_back();
+      sent = true;
+    }
+    ring_.driver.publish();
+    return sent;
+  }
+
+  bool reap() {
+    UsedBuffer used;
+    bool found = false;
+    Take take = ring_.driver.take_used(used);
+    for (; take == Take::used; take = ring_.driver.take_used(used)) {
+      found = true;
+      const Sent& sent = numbers_[used.token];
+      if (sent.has_reply) {
+        uint64_t reply = 0;
+        std::memcpy(&reply, ring_.guest.at(raw(ring_.piece(used.token, 8, 16).address), 8), 8);
+        if (used.bytes != 8 || reply != 2 * sent.number) result_.problem = "a wrong reply";
+      }
+      free_.push_back(used.token);
+      ++result_.completed;
+    }
+    if (take == Take::broken) result_.problem = driver_fault_sentence(ring_.driver.fault());
+    return found;
+  }
+
+  bool enable(Jitter& jitter) {
+    return jitter.next() % 2 ? ring_.driver.enable_callbacks()
+                             : ring_.driver.enable_callbacks_delayed();
+  }
+
+  void driver_loop() {
+    Jitter jitter(0x12345);
+    while (!stop_.load(std::memory_order_relaxed) && result_.completed < options_.chains &&
+           result_.problem.empty()) {
+      const bool sent = send(jitter);
+      if (ring_.driver.device_wants_kick()) kick_.ring();
+      jitter.pause();
+      if (jitter.next() % 4 == 0) ring_.driver.disable_callbacks();
+      if (reap() || sent) continue;
+      if (jitter.next() % 16 == 0) continue;  // a round of polling
+      if (enable(jitter)) continue;
+      call_.wait();
+    }
+    done_.store(true);
+  }
+
+  void device_loop() {
+    Jitter jitter(0x54321);
+    while (!stop_.load(std::memory_order_relaxed)) {
+      const uint32_t served = device_.serve(1 + jitter.next() % 64);
+      jitter.pause();
+      if (device_.publish_and_ask()) call_.ring();
+      if (served > 0) continue;
+      if (jitter.next() % 4 == 0) device_.refuse_kicks();
+      if (jitter.next() % 16 == 0) continue;  // a round of polling
+      if (device_.ask_for_kick()) continue;
+      kick_.wait();
+    }
+  }
+
+  struct Sent {
+    uint64_t number = 0;
+    bool has_reply = false;
+  };
+
+  const DriverStressOptions options_;
+  DriverTestRing<Ring> ring_;
+  Device device_;
+  Bell kick_;
+  Bell call_;
+  std::vector<Sent> numbers_;  // by token
+  std::vector<uint16_t> free_;
+  uint64_t next_number_ = 0;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> done_{false};
+  DriverStressResult result_;
+};
+
+}  // namespace sluice
