@@ -9,6 +9,18 @@
 namespace sluice {
 namespace {
 
+template <typename Ring>
+DriverStressResult against_fake(const DriverStressOptions& options) {
+  return DriverStress<Ring, FakeStressDevice>(
+             options,
+             [](DriverTestRing<Ring>& ring) { return FakeStressDevice(*ring.device, ring.guest); })
+      .run();
+}
+
+using StressRun = DriverStressResult (*)(const DriverStressOptions&);
+
+#if !defined(SLUICE_MUTANT_NO_FENCE)
+
 // SLUICE_STRESS_CHAINS=1000000 in the environment for a long run.
 uint64_t chains() {
   const char* wanted = std::getenv("SLUICE_STRESS_CHAINS");
@@ -29,14 +41,6 @@ SplitQueue real_device(const DriverTestRing<SplitDriver>& ring) {
   return SplitQueue(std::move(setup));
 }
 
-template <typename Ring>
-DriverStressResult against_fake(const DriverStressOptions& options) {
-  return DriverStress<Ring, FakeStressDevice>(
-             options,
-             [](DriverTestRing<Ring>& ring) { return FakeStressDevice(*ring.device, ring.guest); })
-      .run();
-}
-
 DriverStressResult against_split(const DriverStressOptions& options) {
   return DriverStress<SplitDriver, StressDevice<SplitQueue>>(
              options,
@@ -46,10 +50,9 @@ DriverStressResult against_split(const DriverStressOptions& options) {
       .run();
 }
 
-using Run = DriverStressResult (*)(const DriverStressOptions&);
 struct Row {
   const char* what;
-  Run run;
+  StressRun run;
 };
 constexpr Row kRows[] = {
     {"split against a fake device", against_fake<SplitDriver>},
@@ -95,6 +98,27 @@ TEST(DriverStress, InOrderAndWithTables) {
                  {.chains = chains(), .ring = {.size = 16, .event_idx = true, .table_entries = 3}});
   }
 }
+
+#elif !defined(__SANITIZE_THREAD__)  // whose own locking is as good as a fence
+
+// Here the driver side has no fence, and the fake device keeps its own.
+TEST(DriverStressMutant, StallsWithoutTheFence) {
+  for (const StressRun run : {against_fake<SplitDriver>, against_fake<PackedDriver>}) {
+    DriverStressResult result;
+    uint64_t completed = 0;
+    for (uint32_t turn = 0; turn < 60 && result.problem != "both sides sleep"; ++turn) {
+      result = run({.chains = UINT64_MAX,
+                    .ring = {.size = 1, .event_idx = true},
+                    .batch_max = 1,
+                    .looks_before_sleep = turn % 2 == 0 ? 3000u : 30u,
+                    .seconds_max = 1});
+      completed += result.completed;
+    }
+    EXPECT_EQ(result.problem, "both sides sleep") << "after " << completed << " chains";
+  }
+}
+
+#endif
 
 }  // namespace
 }  // namespace sluice
