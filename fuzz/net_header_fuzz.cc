@@ -19,7 +19,7 @@ namespace {
 
 struct Case {
   NetHeaderBytes wire{};
-  AllowedOffloads allowed;
+  OffloadSet allowed;
   size_t head_bytes = 0;
   std::vector<uint8_t> packet;
 };

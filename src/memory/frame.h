@@ -44,6 +44,17 @@ struct OffloadMeta {
   uint16_t csum_offset = 0;
 };
 
+// Offloads by name: what a receiver of frames can do by itself (what it lacks must have been done
+// before), or what a sender may ask for.
+struct OffloadSet {
+  bool csum = false;  // the checksum is still to be completed
+  bool tso4 = false;
+  bool tso6 = false;
+  bool tso_ecn = false;
+  bool uso = false;  // UDP segmentation, both families: the kernel knows them only together
+  bool operator==(const OffloadSet&) const = default;
+};
+
 // What a destination answers for each frame of a batch.
 enum class FrameResult : uint8_t {
   pending,  // not offered yet

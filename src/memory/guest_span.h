@@ -47,6 +47,7 @@ class GuestSpan {
   // a copy of ours would get SIGBUS.
   iovec to_iovec() const { return iovec{host_, bytes_}; }
   void prefetch() const { __builtin_prefetch(host_); }
+  void prefetch_for_writing() const { __builtin_prefetch(host_, 1); }
   // For SharedWord overlays of rings; `offset` is checked by the caller against size().
   void* address_for_shared_words() const { return host_; }
 

@@ -5,7 +5,7 @@
 namespace sluice {
 namespace {
 
-bool gso_allowed(const OffloadMeta& offload, const AllowedOffloads& allowed) {
+bool gso_allowed(const OffloadMeta& offload, const OffloadSet& allowed) {
   if (offload.gso_ecn && !allowed.tso_ecn) return false;
   switch (offload.gso_type) {
     case GsoType::none:
@@ -25,7 +25,7 @@ bool gso_allowed(const OffloadMeta& offload, const AllowedOffloads& allowed) {
 }  // namespace
 
 std::optional<DropReason> check_offload(OffloadMeta& offload, size_t packet_bytes,
-                                        const AllowedOffloads& allowed) {
+                                        const OffloadSet& allowed) {
   if (packet_bytes < kPacketBytesMin) return DropReason::runt;
   if (packet_bytes > kPacketBytesMax) return DropReason::oversize;
   // Nobody but us can vouch for a checksum towards the host. [virtio 5.1.6.2]

@@ -12,18 +12,9 @@
 
 namespace sluice {
 
-// The offloads that the sender of a frame may ask for.
-struct AllowedOffloads {
-  bool csum = false;
-  bool tso4 = false;
-  bool tso6 = false;
-  bool tso_ecn = false;
-  bool uso = false;
-};
-
 // Checks what is asked for a packet of `packet_bytes`. Mends what is only a hint (header_bytes).
 // nullopt: agrees.
 std::optional<DropReason> check_offload(OffloadMeta& offload, size_t packet_bytes,
-                                        const AllowedOffloads& allowed);
+                                        const OffloadSet& allowed);
 
 }  // namespace sluice

@@ -7,9 +7,9 @@
 namespace sluice {
 namespace {
 
-constexpr AllowedOffloads kAll = {
+constexpr OffloadSet kAll = {
     .csum = true, .tso4 = true, .tso6 = true, .tso_ecn = true, .uso = true};
-constexpr AllowedOffloads kNone = {};
+constexpr OffloadSet kNone = {};
 
 std::string name_of(const std::optional<DropReason>& reason) {
   return reason ? std::string(kDropReasonNames[static_cast<size_t>(*reason)]) : "agrees";
@@ -71,7 +71,7 @@ TEST(OffloadCheck, WhatWasNotNegotiatedIsRefusedAndNothingElseIs) {
   struct Row {
     const char* what;
     OffloadMeta offload;
-    AllowedOffloads enough;
+    OffloadSet enough;
   };
   const auto asks = [](GsoType type, bool ecn = false) {
     return OffloadMeta{.needs_csum = true,
@@ -91,7 +91,7 @@ TEST(OffloadCheck, WhatWasNotNegotiatedIsRefusedAndNothingElseIs) {
   for (const Row& row : rows) {
     SCOPED_TRACE(row.what);
     for (unsigned bits = 0; bits < 32; ++bits) {
-      const AllowedOffloads allowed{.csum = (bits & 1) != 0,
+      const OffloadSet allowed{.csum = (bits & 1) != 0,
                                     .tso4 = (bits & 2) != 0,
                                     .tso6 = (bits & 4) != 0,
                                     .tso_ecn = (bits & 8) != 0,

@@ -12,8 +12,10 @@ class DeviceRingTest : public ::testing::Test {
   void complete_one() {
     SpanList spans(16);
     Chain chain;
-    ASSERT_EQ(ring.queue().pop(spans, chain), Pop::chain);
-    ring.queue().complete(std::move(chain), 0);
+    ring.visit([&](auto& queue) {
+      ASSERT_EQ(queue.pop(spans, chain), Pop::chain);
+      queue.complete(std::move(chain), 0);
+    });
   }
 
   FakeGuestMemory guest;
@@ -100,8 +102,7 @@ TEST_F(DeviceRingTest, ReportsAFaultOnceAndAgainAfterARestart) {
   for (int round = 0; round < 2; ++round) {
     ring.start(driven.start(0, 0));
     EXPECT_EQ(ring.take_new_fault(), RingFault::none);
-    ring.queue().mark_broken(RingFault::wrong_direction);
-    ring.signal_error();
+    ring.break_with(RingFault::wrong_direction);
     EXPECT_EQ(take_event(driven.error), 1u);
     EXPECT_FALSE(ring.usable());
     EXPECT_FALSE(ring.can_carry());
@@ -122,7 +123,7 @@ TEST_F(DeviceRingTest, MustBePolledWithoutAKick) {
   EXPECT_TRUE(ring.must_be_polled());
   ring.kick_ourselves();
   ring.drain_kick(counters);
-  ring.signal_error();
+  ring.break_with(RingFault::wrong_direction);
   EXPECT_EQ(counters.kicks.get(), 0u);
 }
 

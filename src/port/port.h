@@ -57,16 +57,6 @@ struct QueueCounters {
   }
 };
 
-// What a receiver of frames can do by itself; what it lacks must have been done before.
-struct OffloadSet {
-  bool csum = false;  // takes frames whose checksum is still to be completed
-  bool tso4 = false;
-  bool tso6 = false;
-  bool tso_ecn = false;
-  bool uso = false;  // UDP segmentation, both families: the kernel knows them only together
-  bool operator==(const OffloadSet&) const = default;
-};
-
 class PortQueue {
  public:
   virtual ~PortQueue() = default;

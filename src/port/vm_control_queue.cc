@@ -33,29 +33,39 @@ ControlQueue::ControlQueue(ControlCommands& commands)
 
 void ControlQueue::serve() {
   if (!ring_.usable()) return;
-  // At most a ring full a call: a guest that never stops sending must not hold the control thread.
-  for (uint32_t served = 0; served < ring_.queue().size(); ++served) {
-    Chain chain;
-    spans_.clear();
-    if (ring_.queue().pop(spans_, chain) != Pop::chain) break;
-    handle(std::move(chain));
-    if (ring_.queue().broken()) break;
-  }
+  const bool more = ring_.visit([this](auto& queue) { return serve(queue); });
   ring_.publish_and_notify(counters_);
-  if (ring_.queue().broken()) {
-    ring_.signal_error();
-    return;
-  }
+  if (!ring_.usable()) return;
   // The rest, if there is any, comes with the loop's next round.
-  if (ring_.queue().enable_kicks()) ring_.kick_ourselves();
+  if (more || ring_.visit([](auto& queue) { return queue.enable_kicks(); })) ring_.kick_ourselves();
 }
 
-void ControlQueue::handle(Chain&& chain) {
-  if (chain.writable_bytes() == 0) {
-    ring_.queue().complete(std::move(chain), 0);
-    ring_.queue().mark_broken(RingFault::wrong_direction);
-    return;
+// At most a ring full a call: a guest that never stops sending must not hold the control thread.
+template <class Queue>
+bool ControlQueue::serve(Queue& queue) {
+  for (uint32_t served = 0; served < queue.size(); ++served) {
+    Chain chain;
+    spans_.clear();
+    switch (queue.pop(spans_, chain)) {
+      case Pop::chain:
+        break;
+      case Pop::empty:
+        return false;
+      case Pop::broken:
+        ring_.note_broken();
+        return false;
+    }
+    const bool answerable = chain.writable_bytes() > 0;
+    if (answerable) handle(chain);
+    queue.complete(std::move(chain), answerable ? 1 : 0);
+    if (answerable) continue;
+    ring_.break_with(RingFault::wrong_direction);
+    return false;
   }
+  return true;
+}
+
+void ControlQueue::handle(const Chain& chain) {
   std::array<uint8_t, kCommandBytesMax> command;
   const auto readable = spans_.slice(chain.span_first(), chain.readable_count());
   auto writable = spans_.slice(chain.span_first() + chain.readable_count(), chain.writable_count());
@@ -66,7 +76,6 @@ void ControlQueue::handle(Chain&& chain) {
   }
   copy_in(writable, 0, &answer, 1);
   counters_.frames.add(1);
-  ring_.queue().complete(std::move(chain), 1);
 }
 
 bool ControlQueue::dispatch(std::span<const uint8_t> command) {

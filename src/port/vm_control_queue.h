@@ -48,7 +48,9 @@ class ControlQueue {
   const QueueCounters& counters() const { return counters_; }
 
  private:
-  void handle(Chain&& chain);
+  template <class Queue>
+  bool serve(Queue& queue);
+  void handle(const Chain& chain);
   bool dispatch(std::span<const uint8_t> command);
   bool receive_mode(uint8_t command, std::span<const uint8_t> data);
   bool mac(uint8_t command, std::span<const uint8_t> data);

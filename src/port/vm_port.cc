@@ -79,6 +79,7 @@ std::vector<std::string> VmPort::negotiated() const {
 uint64_t VmPort::offered_features() const {
   uint64_t bits = kAlwaysOffered;
   if (queues_.size() > 1) bits |= feature::mq;
+  if (options_.packed) bits |= feature::ring_packed;
   if (options_.mtu_bytes != 0) bits |= feature::mtu;
   if (options_.offload) bits |= offload_features(peer_takes_);
   return bits;

@@ -24,6 +24,7 @@ struct VmPortOptions {
   uint32_t queue_pairs = 1;
   MacAddress mac{};        // all zero: made from the name
   uint16_t mtu_bytes = 0;  // 0: not offered
+  bool packed = true;      // packed rings offered, beside split ones
   bool offload = true;     // checksum and segmentation offload offered when the peer takes them
 };
 

@@ -1,23 +1,19 @@
 // VmQueue: one queue pair of a VM, device side. Frames come from the guest's transmit ring and go
 // to its receive ring; here the rings are called from_guest and to_guest.
 //
-// From the guest: chains are copied into frames once and completed at once; a packet too big for a
-// frame keeps its payload in guest memory by reference, and its chain completes in finish_breath().
-// To the guest: as many writable chains as the packet needs are taken (mergeable buffers), filled
-// and completed; all of a breath's used entries are published together. [virtio 5.1.6.4]
+// What it adds to VmFromGuest and VmToGuest, which move the frames: that a ring may be missing,
+// disabled, broken or about to come back, and what wakes the worker.
 //
-// All methods belong to the owning worker, except install/remove and the setters below, which the
+// All methods belong to the owning worker, except start/stop and the setters below, which the
 // control thread calls between breaths.
 #pragma once
 
-#include <array>
-#include <atomic>
+#include <memory>
 
-#include "packet/offload_check.h"
-#include "port/device_ring.h"
 #include "port/port.h"
+#include "port/vm_from_guest.h"
+#include "port/vm_to_guest.h"
 #include "port/wake_set.h"
-#include "virtio/net_header.h"
 
 namespace sluice {
 
@@ -54,9 +50,11 @@ class VmQueue final : public PortQueue {
   enum class Side : uint8_t { from_guest, to_guest };
   Result<void> start(Side side, RingStart start);
   uint32_t stop(Side side);
-  DeviceRing& ring(Side side) { return side == Side::from_guest ? from_guest_ : to_guest_; }
+  DeviceRing& ring(Side side) {
+    return side == Side::from_guest ? from_guest_.ring() : to_guest_.ring();
+  }
   // What the guest takes, which can change at run time (control queue).
-  void set_guest_takes(const OffloadSet& takes) { guest_takes_ = takes; }
+  void set_guest_takes(const OffloadSet& takes) { to_guest_.set_guest_takes(takes); }
   void set_front_end_connected(bool connected) {
     front_end_connected_ = connected;
     if (!connected) restart_until_ns_ = 0;
@@ -69,47 +67,15 @@ class VmQueue final : public PortQueue {
  private:
   explicit VmQueue(WakeSet wake, FaultBell* bell);
 
-  // One chain into one frame. Returns false when the frame is not to be passed on.
-  enum class TakeIn : uint8_t { frame, dropped, broken };
-  TakeIn take_in(Chain& chain, Frame& frame, FrameCache& cache, bool& by_reference);
-  std::optional<DropReason> copy_head(Chain& chain, Frame& frame);
-  std::optional<DropReason> attach_tail(Chain& chain, Frame& frame, FrameCache& cache,
-                                        bool& by_reference);
-  void finish_chain(Chain&& chain, bool by_reference);
-  bool receive_one(FrameBatch& batch, FrameCache& cache, size_t& bytes, bool& more);
   void drop_if_vanished(FrameBatch& batch, FrameCache& cache);
-  bool discard_burst();
-  void break_ring(DeviceRing& ring, RingFault fault);
+  bool memory_vanished(DeviceRing& ring);
   void note_fault(DeviceRing& ring);
-
-  FrameResult send_one(Frame& frame);
-  std::optional<DropReason> prepare_for_guest(Frame& frame) const;
-  enum class Gather : uint8_t { ok, no_room, too_small, broken };
-  Gather gather(size_t need_bytes, size_t& chain_count);
-  void ungather(size_t chain_count);
-  void fill(Frame& frame, size_t chain_count);
 
   FaultBell* bell_;
   WakeSet wake_;
-  DeviceRing from_guest_;
-  DeviceRing to_guest_;
+  VmFromGuest from_guest_;
+  VmToGuest to_guest_;
   bool front_end_connected_ = false;
-  OffloadSet guest_takes_;
-  AllowedOffloads guest_may_ask_;
-  size_t from_header_bytes_ = kNetHeaderBytes;
-  size_t to_header_bytes_ = kNetHeaderBytes;
-  bool merges_buffers_ = false;
-  bool in_order_ = false;
-
-  SpanList from_spans_;  // of chains whose frames still refer to guest memory
-  std::array<Chain, kBatchFramesMax> pending_;
-  size_t pending_count_ = 0;
-  SpanList to_spans_;
-  // A packet may be spread over this many of the guest's buffers at most: 64 KiB in buffers of
-  // 64 bytes and more. Smaller buffers are counted as guest_buffer_too_small.
-  static constexpr size_t kMergedBuffersMax = 1088;
-  std::array<Chain, kMergedBuffersMax> gathered_;
-  uint16_t blocked_at_available_ = 0;
   uint64_t restart_until_ns_ = 0;  // 0: nothing is waited for
   uint64_t trips_seen_ = 0;
 };

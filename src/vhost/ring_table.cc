@@ -3,37 +3,61 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <bit>
 #include <cerrno>
+
+#include "virtio/features.h"
+#include "virtio/packed_layout.h"
+#include "virtio/split_layout.h"
 
 namespace sluice {
 namespace {
 
-// [virtio 2.7]
-constexpr uint64_t kDescriptorsAlignment = 16;
-// What our loads of descriptors need in our own address space: two words of 8 bytes.
-constexpr uint64_t kDescriptorsLoadAlignment = 8;
-constexpr uint64_t kAvailableAlignment = 2;
-constexpr uint64_t kUsedAlignment = 4;
+// What one area of a ring has to be: for split rings the descriptor table, the available and the
+// used ring; for packed ones the descriptor ring and the event suppression structures of the driver
+// and of the device, which vhost-user passes in the same places.
+struct AreaRule {
+  const char* name;
+  uint64_t bytes;
+  uint64_t alignment;       // of the address that the front end says
+  uint64_t load_alignment;  // of our own, for the words that we load at once
+};
+using AreaRules = std::array<AreaRule, 3>;
 
-// Sizes with the event words, which are always part of the layout. [virtio 2.7.6], [virtio 2.7.8]
-constexpr uint64_t descriptors_bytes(uint64_t size) { return 16 * size; }
-constexpr uint64_t available_bytes(uint64_t size) { return 6 + 2 * size; }
-constexpr uint64_t used_bytes(uint64_t size) { return 6 + 8 * size; }
+// [virtio 2.7], [virtio 2.8.10.1]
+AreaRules rules_of(uint64_t features, uint32_t size) {
+  if (features & feature::ring_packed)
+    return {{{"descriptor ring", packed_descriptors_bytes(size), 16, 8},
+             {"driver's event suppression", kPackedEventBytes, 4, 4},
+             {"device's event suppression", kPackedEventBytes, 4, 4}}};
+  return {{{"descriptor table", split_descriptors_bytes(size), 16, 8},
+           {"available ring", split_available_bytes(size), 2, 2},
+           {"used ring", split_used_bytes(size), 4, 4}}};
+}
 
-Result<void> check_alignment(const RingAddresses& addresses) {
-  const struct {
-    const char* name;
-    FrontendAddr address;
-    uint64_t alignment;
-  } rows[] = {{"descriptor table", addresses.descriptors, kDescriptorsAlignment},
-              {"available ring", addresses.available, kAvailableAlignment},
-              {"used ring", addresses.used, kUsedAlignment}};
-  for (const auto& row : rows) {
-    if (raw(row.address) % row.alignment != 0)
-      return fail("the {} at {:#x} is not aligned to {} bytes", row.name, raw(row.address),
-                  row.alignment);
+std::array<FrontendAddr, 3> in_order_of_rules(const RingAddresses& addresses) {
+  return {addresses.descriptors, addresses.available, addresses.used};
+}
+
+Result<void> check_alignment(const RingAddresses& addresses, const AreaRules& rules) {
+  const auto all = in_order_of_rules(addresses);
+  for (size_t i = 0; i < rules.size(); ++i) {
+    if (raw(all[i]) % rules[i].alignment != 0)
+      return fail("the {} at {:#x} is not aligned to {} bytes", rules[i].name, raw(all[i]),
+                  rules[i].alignment);
   }
+  return {};
+}
+
+Result<void> check_size(uint64_t features, uint32_t index, uint32_t size) {
+  if (size == 0 || size > kRingSizeMax)
+    return fail("ring {} cannot have {} descriptors: 1 to {} are possible", index, size,
+                kRingSizeMax);
+  // Packed rings may have any size. [virtio 2.8.10.1]
+  if (!(features & feature::ring_packed) && !std::has_single_bit(size))
+    return fail("ring {} cannot have {} descriptors: a power of two up to {} is possible", index,
+                size, kRingSizeMax);
   return {};
 }
 
@@ -71,9 +95,7 @@ Result<RingTable::Ring*> RingTable::ring_at(uint32_t index) {
 Result<void> RingTable::set_size(uint32_t index, uint32_t size) {
   auto ring = ring_at(index);
   if (!ring) return fail(ring.error());
-  if (!std::has_single_bit(size) || size > kRingSizeMax)
-    return fail("ring {} cannot have {} descriptors: a power of two up to {} is possible", index,
-                size, kRingSizeMax);
+  if (auto checked = check_size(features_, index, size); !checked) return checked;
   if ((*ring)->running) {
     pause(**ring);
     (*ring)->kick_known = false;
@@ -87,7 +109,10 @@ Result<void> RingTable::set_size(uint32_t index, uint32_t size) {
 Result<void> RingTable::set_base(uint32_t index, uint32_t base) {
   auto ring = ring_at(index);
   if (!ring) return fail(ring.error());
-  if (base > UINT16_MAX) return fail("ring {} cannot begin at {}: 65535 is the last", index, base);
+  // A packed ring's base has both positions with their wrap counters, all 32 bits of it. What is
+  // beyond the ring is found when it starts, since the size may not be known yet.
+  if (!(features_ & feature::ring_packed) && base > UINT16_MAX)
+    return fail("ring {} cannot begin at {}: 65535 is the last", index, base);
   pause(**ring);
   (*ring)->base = base;
   start_if_complete(**ring);
@@ -97,9 +122,9 @@ Result<void> RingTable::set_base(uint32_t index, uint32_t base) {
 Result<void> RingTable::set_addresses(uint32_t index, const RingAddresses& addresses) {
   auto found = ring_at(index);
   if (!found) return fail(found.error());
-  if (auto aligned = check_alignment(addresses); !aligned)
-    return fail("ring {}: {}", index, aligned.error().text);
   Ring& ring = **found;
+  if (auto aligned = check_alignment(addresses, rules_of(features_, ring.size)); !aligned)
+    return fail("ring {}: {}", index, aligned.error().text);
   if (ring.size != 0 && memory_ != nullptr) {
     Ring trial;
     trial.index = index;
@@ -223,28 +248,26 @@ void RingTable::release_all() {
 Result<RingTable::Areas> RingTable::translate(const Ring& ring) const {
   SLUICE_ASSERT(memory_ != nullptr);
   SLUICE_ASSERT(ring.size != 0 && ring.addresses.has_value());
+  // Size, addresses and base may have come before the features that say what they have to be.
+  if (auto checked = check_size(features_, ring.index, ring.size); !checked)
+    return fail(checked.error());
+  const AreaRules rules = rules_of(features_, ring.size);
+  if (auto aligned = check_alignment(*ring.addresses, rules); !aligned)
+    return fail(aligned.error());
+  if ((features_ & feature::ring_packed) && (ring.base & 0x7fff) >= ring.size)
+    return fail("it cannot begin at descriptor {} of {}", ring.base & 0x7fff, ring.size);
+  const auto addresses = in_order_of_rules(*ring.addresses);
   Areas areas;
-  const struct {
-    const char* name;
-    FrontendAddr address;
-    uint64_t bytes;
-    uint64_t alignment;
-    GuestSpan* span;
-  } rows[] = {
-      {"descriptor table", ring.addresses->descriptors, descriptors_bytes(ring.size),
-       kDescriptorsLoadAlignment, &areas.descriptors},
-      {"available ring", ring.addresses->available, available_bytes(ring.size), kAvailableAlignment,
-       &areas.available},
-      {"used ring", ring.addresses->used, used_bytes(ring.size), kUsedAlignment, &areas.used}};
-  for (const auto& row : rows) {
-    auto span = memory_->translate(row.address, row.bytes);
+  GuestSpan* const spans[] = {&areas.descriptors, &areas.available, &areas.used};
+  for (size_t i = 0; i < rules.size(); ++i) {
+    const auto span = memory_->translate(addresses[i], rules[i].bytes);
     if (!span)
-      return fail("the {} ({} bytes at {:#x}) is not in one region of guest memory", row.name,
-                  row.bytes, raw(row.address));
+      return fail("the {} ({} bytes at {:#x}) is not in one region of guest memory", rules[i].name,
+                  rules[i].bytes, raw(addresses[i]));
     // A region may begin anywhere in its file, so our own address is checked too.
-    if (reinterpret_cast<uintptr_t>(span->address_for_shared_words()) % row.alignment != 0)
-      return fail("the {} lies at an odd place of its file", row.name);
-    *row.span = *span;
+    if (reinterpret_cast<uintptr_t>(span->address_for_shared_words()) % rules[i].load_alignment != 0)
+      return fail("the {} lies at an odd place of its file", rules[i].name);
+    *spans[i] = *span;
   }
   return areas;
 }

@@ -25,6 +25,10 @@ size_t net_header_bytes(uint64_t features);
 // Takes the header apart. Unknown flag bits are ignored; checksum fields are zeroed when NEEDS_CSUM
 // is clear. nullopt: a gso_type that the specification does not know.
 std::optional<OffloadMeta> parse_net_header(const NetHeaderBytes& wire);
+// Whether the header leaves nothing to do: no checksum, no segmentation. The usual small packet.
+inline bool asks_for_nothing(const NetHeaderBytes& wire) {
+  return ((wire[0] & 1 /* NEEDS_CSUM */) | wire[1]) == 0;
+}
 // The wire form; num_buffers is stored as given.
 NetHeaderBytes build_net_header(const OffloadMeta& meta, uint16_t num_buffers);
 

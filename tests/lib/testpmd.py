@@ -43,6 +43,22 @@ FEATURE_BITS = {"MRG_RXBUF": 15, "MQ": 22, "RING_INDIRECT": 28, "RING_EVENT_IDX"
                 "VERSION_1": 32, "RING_PACKED": 34, "IN_ORDER": 35}
 
 
+# The same on packed rings. DPDK's driver has one transmit function for all of them.
+PACKED_PATHS = {
+    "packed_mergeable": dict(options="mrg_rxbuf=1,in_order=0", rx="mergeable buffer", tx="standard",
+                             mergeable=True, in_order=False),
+    "packed_non_mergeable": dict(options="mrg_rxbuf=0,in_order=0", rx="standard", tx="standard",
+                                 mergeable=False, in_order=False),
+    "packed_in_order_mergeable": dict(options="mrg_rxbuf=1,in_order=1", rx="mergeable buffer",
+                                      tx="inorder", mergeable=True, in_order=True),
+    "packed_in_order_non_mergeable": dict(options="mrg_rxbuf=0,in_order=1", rx="standard",
+                                          tx="inorder", mergeable=False, in_order=True),
+    "packed_vectorized": dict(options="mrg_rxbuf=0,in_order=1,vectorized=1", rx="vectorized",
+                              tx="vectorized", mergeable=False, in_order=True),
+}
+PATHS = {**SPLIT_PATHS, **PACKED_PATHS}
+
+
 def require_testpmd(env):
     if shutil.which("dpdk-testpmd") is None:
         env.skip("dpdk-testpmd is not installed (Debian package dpdk-dev)")
@@ -141,18 +157,19 @@ class Testpmd:
 
 
 class VirtioUser(Testpmd):
-    """The front end, on one of SPLIT_PATHS."""
+    """The front end, on one of PATHS."""
 
     def __init__(self, env, socket, path, forward="txonly", queues=1, queue_size=256,
                  mac="02:00:00:00:00:01", server=False, app_args=(), **options):
-        self.expected = SPLIT_PATHS[path]
+        self.expected = PATHS[path]
+        self.packed = path in PACKED_PATHS
         vdev = (f"net_virtio_user0,path={socket},mac={mac},queues={queues},queue_size={queue_size},"
-                f"packed_vq=0,{self.expected['options']}" + (",server=1" if server else ""))
+                f"packed_vq={int(self.packed)},{self.expected['options']}" + (",server=1" if server else ""))
         app = [f"--forward-mode={forward}", f"--rxq={queues}", f"--txq={queues}", *app_args]
         super().__init__(env, [vdev], app, **options)
 
     def _chosen(self, side):
-        lines = re.findall(rf"virtio: using (.+) {side} path on port 0", self.log())
+        lines = re.findall(rf"virtio: using (?:packed ring )?(.+) {side} path on port 0", self.log())
         assert lines, f"testpmd's log names no {side} path:\n{self.log()[-2000:]}"
         return lines[-1]
 
@@ -179,4 +196,4 @@ class VirtioUser(Testpmd):
         assert self.tx_path() == expected["tx"], f"Tx path {self.tx_path()}, not {expected['tx']}"
         assert self.feature("MRG_RXBUF") == expected["mergeable"], "MRG_RXBUF is not as asked"
         assert self.feature("IN_ORDER") == expected["in_order"], "IN_ORDER is not as asked"
-        assert not self.feature("RING_PACKED"), "the ring is packed"
+        assert self.feature("RING_PACKED") == self.packed, "the ring's format is not as asked"
