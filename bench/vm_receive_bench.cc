@@ -1,6 +1,6 @@
 // What a frame costs from a guest's ring into our memory, and back: one VmQueue, one thread, no
-// other side that runs. The driver's part is done before: descriptors are written once, and only the
-// available index moves ("stuffed" ring). Caches are as warm as they never are in life, so this
+// other side that runs. The driver's part is done before: descriptors are written once, and only
+// the available index moves ("stuffed" ring). Caches are as warm as they never are in life, so this
 // counts our own instructions; what two cores do to one another is for `sluice bench`.
 #include <benchmark/benchmark.h>
 
@@ -60,8 +60,7 @@ struct Stuffed {
 };
 
 void from_guest(benchmark::State& state) {
-  Stuffed ring(feature::version_1 | feature::mrg_rxbuf |
-                   (state.range(1) ? feature::event_idx : 0) |
+  Stuffed ring(feature::version_1 | feature::mrg_rxbuf | (state.range(1) ? feature::event_idx : 0) |
                    (state.range(2) ? feature::in_order : 0),
                static_cast<uint32_t>(state.range(0)), state.range(3) != 0);
   auto pool = std::move(*FramePool::create({.frame_count = 512, .slab_count = 4}));
@@ -75,9 +74,9 @@ void from_guest(benchmark::State& state) {
     ring.queue->finish_breath();
   }
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * kBurst);
-  state.counters["ns_a_frame"] = benchmark::Counter(
-      static_cast<double>(state.iterations()) * kBurst / 1e9,
-      benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["ns_a_frame"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * kBurst / 1e9,
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(from_guest)
     ->ArgNames({"bytes", "event_idx", "in_order", "two_pieces"})

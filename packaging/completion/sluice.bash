@@ -3,7 +3,7 @@
 _sluice_keys() {
   # The keys that the list behind an option takes.
   case $1 in
-    --vm) echo "socket= mode= queues= mac= mtu= packed= offload= socket-mode= socket-group=" ;;
+    --vm) echo "socket= mode= queues= mac= mtu= rss= packed= offload= socket-mode= socket-group=" ;;
     --tap) echo "ifname= fd= queues= napi= netns= persist= bridge= mtu=" ;;
     --macvtap) echo "ifname= queues= netns=" ;;
   esac
@@ -13,7 +13,7 @@ _sluice_values() {
   case $1 in
     mode) echo "server client" ;;
     napi) echo "auto on off" ;;
-    offload | packed | persist) echo "on off" ;;
+    offload | packed | persist | rss) echo "on off" ;;
     ifname | bridge) ls /sys/class/net 2>/dev/null ;;
     netns) ls /run/netns 2>/dev/null ;;
   esac

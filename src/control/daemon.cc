@@ -144,6 +144,7 @@ Result<void> Daemon::add_vm(const VmOptions& options) {
                               .queue_pairs = options.queue_pairs,
                               .mac = options.mac.value_or(MacAddress{}),
                               .mtu_bytes = options.mtu_bytes.value_or(0),
+                              .rss = options.rss,
                               .packed = options.packed,
                               .offload = options.offload});
   if (!port) return fail("{}: {}", options.origin.text, port.error().text);

@@ -53,6 +53,7 @@ struct VmOptions {
   std::optional<uint16_t> mtu_bytes;
   uint32_t socket_mode = 0660;  // permission bits of a socket that we listen on
   std::string socket_group;     // empty: as created
+  bool rss = false;             // offer receive-side scaling and hash reports
   bool packed = true;           // offer packed rings, beside split ones
   bool offload = true;          // offer checksum and segmentation offloads
   Origin origin;

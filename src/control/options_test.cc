@@ -77,7 +77,7 @@ const BadArguments kBadArguments[] = {
     {{"--vm", vm + ",socket-mode=1777"}, {"socket-mode=1777", "octal"}},
     {{"--vm", vm + ",offload=maybe"}, {"offload=maybe", "on, off"}},
     {{"--vm", vm + ",packed=maybe"}, {"packed=maybe", "on, off"}},
-    {{"--vm", vm + ",rss=on"}, {"rss"}},
+    {{"--vm", vm + ",rss=1"}, {"rss=1", "on, off"}},
     {{"--vm", "vm0,socket="}, {"socket=", "1 to 107 bytes"}},
     {{"--vm", "vm0,socket=" + long_path}, {"socket=/xxx", "107 bytes", "has 108"}},
     {{"--vm", "vm0,socket=/a\nb"}, {"socket=/a\\x0ab"}},

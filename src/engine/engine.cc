@@ -118,14 +118,20 @@ Result<void> Engine::lay_links() {
   for (const Cable& cable : cables_) {
     Port& wide = cable.a->queue_count() >= cable.b->queue_count() ? *cable.a : *cable.b;
     Port& narrow = &wide == cable.a ? *cable.b : *cable.a;
+    const bool one_worker = wide.wants_one_worker() || narrow.wants_one_worker() ||
+                            narrow.queue_count() == 1 || workers_.size() == 1;
+    if (one_worker) {
+      wide.queues_share_worker(narrow.queue_count() < wide.queue_count());
+      narrow.queues_share_worker(false);
+    }
     for (uint32_t i = 0; i < wide.queue_count(); ++i) {
       const uint32_t shared = i % narrow.queue_count();
-      Worker& worker = *workers_[(next_worker + shared) % workers_.size()];
+      Worker& worker = *workers_[(next_worker + (one_worker ? 0 : shared)) % workers_.size()];
       const bool first = i < narrow.queue_count();
       if (auto added = worker.add_link(wide.queue(i), narrow.queue(shared), first); !added)
         return added;
     }
-    next_worker += narrow.queue_count();
+    next_worker += one_worker ? 1 : narrow.queue_count();
   }
   return {};
 }

@@ -60,7 +60,7 @@ struct Vm {
     engine.add(std::move(made));
   }
   void open(uint64_t wanted) {
-    features = wanted & port->offered_features();
+    features = wanted & port->offered_features() & ~feature::ring_packed;
     port->session_opened();
     port->features_negotiated(features);
     for (uint32_t i = 0; i < 2 * port->queue_count(); ++i) {

@@ -118,6 +118,14 @@ class alignas(64) Frame {
   OffloadMeta& offload() { return offload_; }
   const OffloadMeta& offload() const { return offload_; }
 
+  // The hash of the packet's flow, for a receiver that wants to be told; kind 0: it has none.
+  uint32_t flow_hash() const { return flow_hash_; }
+  uint8_t flow_hash_kind() const { return flow_hash_kind_; }
+  void set_flow_hash(uint32_t hash, uint8_t kind) {
+    flow_hash_ = hash;
+    flow_hash_kind_ = kind;
+  }
+
   FrameResult result() const { return result_; }
   DropReason drop_reason() const { return drop_reason_; }
   void set_result(FrameResult result) { result_ = result; }
@@ -135,6 +143,7 @@ class alignas(64) Frame {
     packet_bytes_ = 0;
     tail_kind_ = TailKind::none;
     result_ = FrameResult::pending;
+    flow_hash_kind_ = 0;
     offload_ = OffloadMeta{};
   }
 
@@ -150,6 +159,8 @@ class alignas(64) Frame {
   TailKind tail_kind_ = TailKind::none;
   FrameResult result_ = FrameResult::pending;
   DropReason drop_reason_{};
+  uint8_t flow_hash_kind_ = 0;
+  uint32_t flow_hash_ = 0;
   OffloadMeta offload_;
 };
 static_assert(sizeof(Frame) == 64, "one cache line a handle");

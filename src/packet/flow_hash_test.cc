@@ -121,8 +121,8 @@ TEST(FlowHash, TakesTheMostSpecificTypeThatIsEnabled) {
        HashReport::ipv4},
       {"IPv4 options", packet().eth().ipv4({.option_bytes = 8}).tcp(), flow_type::kAll,
        HashReport::tcpv4},
-      {"IPv6 extension headers", packet().eth().ipv6({.extension_count = 1}).tcp(),
-       flow_type::kAll, HashReport::ipv6},
+      {"IPv6 extension headers", packet().eth().ipv6({.extension_count = 1}).tcp(), flow_type::kAll,
+       HashReport::ipv6},
   };
   for (const ChoiceRow& row : rows) {
     SCOPED_TRACE(row.what);

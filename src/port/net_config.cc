@@ -14,6 +14,9 @@ void NetConfig::read(uint32_t offset, std::span<uint8_t> out) const {
   std::memcpy(&space[10], &mtu_bytes, 2);
   std::memcpy(&space[12], &speed_mbits, 4);
   space[16] = duplex;
+  space[17] = rss_key_bytes_max;
+  std::memcpy(&space[18], &rss_table_entries_max, 2);
+  std::memcpy(&space[20], &hash_types, 4);
   for (size_t i = 0; i < out.size(); ++i) {  // bounded by the message, 256 bytes
     const uint64_t at = uint64_t{offset} + i;
     out[i] = at < space.size() ? space[at] : 0;

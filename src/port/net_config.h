@@ -18,6 +18,9 @@ struct NetConfig {
   uint16_t mtu_bytes = 1500;
   uint32_t speed_mbits = 0xffffffff;  // unknown
   uint8_t duplex = 1;                 // full
+  uint8_t rss_key_bytes_max = 0;      // with RSS or HASH_REPORT
+  uint16_t rss_table_entries_max = 0;
+  uint32_t hash_types = 0;
 
   // Copies out the bytes from `offset` on; zeros behind the end.
   void read(uint32_t offset, std::span<uint8_t> out) const;

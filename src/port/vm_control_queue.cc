@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 namespace sluice {
@@ -12,6 +13,9 @@ enum Class : uint8_t { kRx = 0, kMac = 1, kVlan = 2, kAnnounce = 3, kMq = 4, kGu
 constexpr uint8_t kRxCommands = 6;
 constexpr uint8_t kMacTableSet = 0;
 constexpr uint8_t kMacAddressSet = 1;
+constexpr uint8_t kMqPairsSet = 0;
+constexpr uint8_t kMqRssConfig = 1;
+constexpr uint8_t kMqHashConfig = 2;
 constexpr uint8_t kOk = 0;
 constexpr uint8_t kError = 1;
 constexpr size_t kHeaderBytes = 2;
@@ -93,10 +97,8 @@ bool ControlQueue::dispatch(std::span<const uint8_t> command) {
       if (code != 0) return false;
       commands_.control_announced();
       return true;
-    case kMq: {
-      uint16_t pairs = 0;
-      return code == 0 && read_whole(data, pairs) && commands_.control_queue_pairs(pairs);
-    }
+    case kMq:
+      return multiqueue(code, data);
     case kGuestOffloads: {
       uint64_t offloads = 0;
       return code == 0 && read_whole(data, offloads) && commands_.control_guest_offloads(offloads);
@@ -104,6 +106,59 @@ bool ControlQueue::dispatch(std::span<const uint8_t> command) {
     default:
       return false;
   }
+}
+
+bool ControlQueue::multiqueue(uint8_t command, std::span<const uint8_t> data) {
+  switch (command) {
+    case kMqPairsSet: {
+      uint16_t pairs = 0;
+      return read_whole(data, pairs) && commands_.control_queue_pairs(pairs);
+    }
+    case kMqRssConfig:
+      return rss(data);
+    case kMqHashConfig:
+      return hash(data);
+    default:
+      return false;
+  }
+}
+
+// [virtio 5.1.6.5.7]: hash types, table mask, the queue for the rest, the table, transmit queues,
+// and the key with its length. Every length is checked before what it measures is looked at.
+bool ControlQueue::rss(std::span<const uint8_t> data) {
+  RssRequest request;
+  uint16_t mask = 0;
+  constexpr size_t kFixedBytes = 4 + 2 + 2;
+  if (data.size() < kFixedBytes) return false;
+  std::memcpy(&request.hash_types, &data[0], 4);
+  std::memcpy(&mask, &data[4], 2);
+  std::memcpy(&request.unclassified_queue, &data[6], 2);
+  const size_t entries = size_t{mask} + 1;
+  if (entries > kRssTableEntriesMax || !std::has_single_bit(entries)) return false;
+  data = data.subspan(kFixedBytes);
+  if (data.size() < 2 * entries + 2 + 1) return false;
+  std::array<uint16_t, kRssTableEntriesMax> table;
+  std::memcpy(table.data(), data.data(), 2 * entries);
+  request.table = std::span(table).first(entries);
+  std::memcpy(&request.transmit_pairs, &data[2 * entries], 2);
+  const size_t key_bytes = data[2 * entries + 2];
+  data = data.subspan(2 * entries + 2 + 1);
+  if (key_bytes > kHashKeyBytes || data.size() < key_bytes) return false;
+  request.key = data.first(key_bytes);
+  return commands_.control_rss(request);
+}
+
+// [virtio 5.1.6.5.6.4]: hash types, eight reserved bytes, and the key with its length.
+bool ControlQueue::hash(std::span<const uint8_t> data) {
+  HashRequest request;
+  constexpr size_t kFixedBytes = 4 + 8 + 1;
+  if (data.size() < kFixedBytes) return false;
+  std::memcpy(&request.hash_types, &data[0], 4);
+  const size_t key_bytes = data[12];
+  data = data.subspan(kFixedBytes);
+  if (key_bytes > kHashKeyBytes || data.size() < key_bytes) return false;
+  request.key = data.first(key_bytes);
+  return commands_.control_hash(request);
 }
 
 bool ControlQueue::receive_mode(uint8_t command, std::span<const uint8_t> data) {

@@ -10,6 +10,7 @@
 
 #include "port/device_ring.h"
 #include "port/net_config.h"
+#include "port/vm_steering.h"
 
 namespace sluice {
 
@@ -19,6 +20,8 @@ class ControlCommands {
   virtual ~ControlCommands() = default;
   virtual bool control_queue_pairs(uint16_t pairs) = 0;
   virtual bool control_guest_offloads(uint64_t offloads) = 0;
+  virtual bool control_rss(const RssRequest& request) = 0;
+  virtual bool control_hash(const HashRequest& request) = 0;
   virtual bool control_mac(const MacAddress& mac) = 0;
   virtual void control_announced() = 0;
 };
@@ -55,6 +58,9 @@ class ControlQueue {
   bool receive_mode(uint8_t command, std::span<const uint8_t> data);
   bool mac(uint8_t command, std::span<const uint8_t> data);
   bool vlan(uint8_t command, std::span<const uint8_t> data);
+  bool multiqueue(uint8_t command, std::span<const uint8_t> data);
+  bool rss(std::span<const uint8_t> data);
+  bool hash(std::span<const uint8_t> data);
 
   ControlCommands& commands_;
   DeviceRing ring_;

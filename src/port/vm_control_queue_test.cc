@@ -41,7 +41,7 @@ class ControlQueueTest : public ::testing::Test {
   void start(uint64_t without = 0) {
     port = std::move(*VmPort::create({.name = "a", .queue_pairs = 4}));
     port->set_peer_takes({true, true, true, true, true});
-    features = port->offered_features() & ~without & ~(feature::event_idx);
+    features = port->offered_features() & ~without & ~(feature::event_idx | feature::ring_packed);
     port->session_opened();
     port->features_negotiated(features);
     for (uint32_t index = 0; index < 8; index += 2) {
@@ -232,7 +232,7 @@ TEST_F(ControlQueueTest, ServesMoreCommandsThanARingHoldsInSeveralRounds) {
 
 TEST_F(ControlQueueTest, ServesWhatWasThereBeforeItsStart) {
   port = std::move(*VmPort::create({.name = "a"}));
-  features = port->offered_features() & ~feature::event_idx;
+  features = port->offered_features() & ~(feature::event_idx | feature::ring_packed);
   port->session_opened();
   port->features_negotiated(features);
   control = std::make_unique<DrivenRing>(guest, FakeDriverOptions{.size = 64});

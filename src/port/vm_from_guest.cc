@@ -30,6 +30,7 @@ VmFromGuest::VmFromGuest() : spans_(kBurstSpansMax) {}
 
 void VmFromGuest::started(uint64_t features) {
   header_bytes_ = net_header_bytes(features);
+  header_bytes_read_ = std::min(header_bytes_, kNetHeaderBytes);
   in_order_ = features & feature::in_order;
   guest_may_ask_ = {.csum = (features & feature::csum) != 0,
                     .tso4 = (features & feature::host_tso4) != 0,
@@ -56,8 +57,8 @@ size_t VmFromGuest::pop_burst(Queue& queue, size_t chains_max, Pop& end) {
   size_t count = 0;
   end = Pop::chain;
   while (count < chains_max && spans_.room() >= kChainSpansMax && end == Pop::chain)
-    count += queue.pop_batch(spans_, &chains_[count], static_cast<uint16_t>(chains_max - count),
-                             end);
+    count +=
+        queue.pop_batch(spans_, &chains_[count], static_cast<uint16_t>(chains_max - count), end);
   return count;
 }
 
@@ -155,13 +156,13 @@ std::optional<DropReason> VmFromGuest::copy_whole(const Chain& chain, Frame& fra
   const auto spans = spans_.slice(chain.span_first(), chain.readable_count());
   NetHeaderBytes wire{};
   if (spans[0].size() == header_bytes_ + packet_bytes) [[likely]] {
-    spans[0].copy_out(0, wire.data(), header_bytes_);
+    spans[0].copy_out(0, wire.data(), header_bytes_read_);
     spans[0].copy_out(header_bytes_, frame.data(), packet_bytes);
   } else if (spans[0].size() == header_bytes_ && spans[1].size() == packet_bytes) {
-    spans[0].copy_out(0, wire.data(), header_bytes_);
+    spans[0].copy_out(0, wire.data(), header_bytes_read_);
     spans[1].copy_out(0, frame.data(), packet_bytes);
   } else {
-    copy_out(spans, 0, wire.data(), header_bytes_);
+    copy_out(spans, 0, wire.data(), header_bytes_read_);
     copy_out(spans, header_bytes_, frame.data(), packet_bytes);
   }
   frame.set_single(packet_bytes);
@@ -176,7 +177,7 @@ std::optional<DropReason> VmFromGuest::copy_head(const Chain& chain, Frame& fram
   if (packet_bytes > kPacketBytesMax) return DropReason::oversize;
   const auto spans = spans_.slice(chain.span_first(), chain.readable_count());
   NetHeaderBytes wire{};
-  copy_out(spans, 0, wire.data(), header_bytes_);
+  copy_out(spans, 0, wire.data(), header_bytes_read_);
   copy_out(spans, header_bytes_, frame.data(), kSpanHeadBytes);
   frame.set_span_tail(kSpanHeadBytes, {}, packet_bytes - kSpanHeadBytes);
   return take_header(wire, frame);

@@ -56,6 +56,7 @@ class VmFromGuest {
   DeviceRing ring_;
   OffloadSet guest_may_ask_;
   size_t header_bytes_ = kNetHeaderBytes;
+  size_t header_bytes_read_ = kNetHeaderBytes;  // a hash means nothing in this direction
   bool in_order_ = false;
   SpanList spans_;  // of the burst's chains, and of frames that still refer to guest memory
   std::array<Chain, kBatchFramesMax> chains_;

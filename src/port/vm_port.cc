@@ -70,6 +70,18 @@ VmPort::VmPort(const VmPortOptions& options, std::unique_ptr<FaultBell> bell, Wa
   config_.mac = options_.mac;
   config_.queue_pairs_max = static_cast<uint16_t>(options.queue_pairs);
   if (options.mtu_bytes != 0) config_.mtu_bytes = options.mtu_bytes;
+  if (options.rss) {
+    config_.rss_key_bytes_max = kHashKeyBytes;
+    config_.rss_table_entries_max = kRssTableEntriesMax;
+    config_.hash_types = flow_type::kAll;
+  }
+}
+
+void VmPort::queues_share_worker(bool peer_is_narrower) {
+  // A peer with as many queues has steered already (a TAP does by itself), unless we are asked to.
+  steering_.set_spreads(options_.rss || peer_is_narrower);
+  for (size_t i = 0; i < queues_.size(); ++i)
+    queues_[i]->steer(&steering_, queues_, static_cast<uint16_t>(i));
 }
 
 std::vector<std::string> VmPort::negotiated() const {
@@ -79,6 +91,7 @@ std::vector<std::string> VmPort::negotiated() const {
 uint64_t VmPort::offered_features() const {
   uint64_t bits = kAlwaysOffered;
   if (queues_.size() > 1) bits |= feature::mq;
+  if (options_.rss) bits |= feature::rss | feature::hash_report;
   if (options_.packed) bits |= feature::ring_packed;
   if (options_.mtu_bytes != 0) bits |= feature::mtu;
   if (options_.offload) bits |= offload_features(peer_takes_);
@@ -93,7 +106,18 @@ std::vector<bool> VmPort::active_queues() const {
   return active;
 }
 
+// The worker reads it, so it changes between breaths; all queues are breathed by one.
+void VmPort::change_steering(const std::function<void()>& what) {
+  change(0, [&](VmQueue&, VmQueue::Side) { what(); });
+}
+
 void VmPort::tell_active_queues() {
+  std::vector<uint16_t> pairs;
+  const std::vector<bool> active = active_queues();
+  for (size_t i = 0; i < active.size(); ++i) {
+    if (active[i]) pairs.push_back(static_cast<uint16_t>(i));
+  }
+  change_steering([&] { steering_.set_active(pairs); });
   if (listener_ != nullptr) listener_->active_queues_changed(*this);
 }
 
@@ -108,6 +132,7 @@ void VmPort::session_closed() {
   // What the last driver asked for went with it.
   config_.mac = options_.mac;
   control_.forget_modes();
+  change_steering([this] { steering_.forget(); });
   for (uint32_t i = 0; i < queues_.size(); ++i)
     change(2 * i, [](VmQueue& queue, VmQueue::Side) { queue.set_front_end_connected(false); });
   apply_guest_takes(OffloadSet{});
@@ -119,6 +144,7 @@ void VmPort::features_negotiated(uint64_t features) {
   features_ = features;
   for (uint32_t i = 0; i < queues_.size(); ++i)
     change(2 * i, [](VmQueue& queue, VmQueue::Side) { queue.set_front_end_connected(true); });
+  change_steering([this] { steering_.set_reports((features_ & feature::hash_report) != 0); });
   apply_guest_takes(offloads_of_guest(features));
 }
 
@@ -133,7 +159,7 @@ void VmPort::apply_guest_takes(const OffloadSet& takes) {
 
 bool VmPort::is_control(uint32_t index) const {
   if (!(features_ & feature::ctrl_vq)) return false;
-  const uint32_t pairs_known = (features_ & feature::mq) ? queue_count() : 1;
+  const uint32_t pairs_known = (features_ & (feature::mq | feature::rss)) ? queue_count() : 1;
   return index == 2 * pairs_known;
 }
 
@@ -141,8 +167,7 @@ void VmPort::change(uint32_t index, const std::function<void(VmQueue&, VmQueue::
   VmQueue& queue = *queues_[index / 2];
   const auto apply = [&] {
     what(queue, side_of(index));
-    carries_[index / 2] =
-        queue.ring(VmQueue::Side::to_guest).can_carry() || queue.awaits_restart();
+    carries_[index / 2] = queue.ring(VmQueue::Side::to_guest).can_carry() || queue.awaits_restart();
   };
   if (executor_ == nullptr) {
     apply();
@@ -163,7 +188,7 @@ Result<void> VmPort::ring_start(RingStart start) {
       }
     }
     // The driver that has this queue tells how many pairs it uses; until then it is one.
-    if ((features_ & feature::mq) && pairs_in_use_ == 0) pairs_in_use_ = 1;
+    if ((features_ & (feature::mq | feature::rss)) && pairs_in_use_ == 0) pairs_in_use_ = 1;
     tell_active_queues();
     control_.serve();
     return {};
@@ -261,8 +286,34 @@ void VmPort::on_control_kick() {
 bool VmPort::control_queue_pairs(uint16_t pairs) {
   if (pairs == 0 || pairs > queue_count() || !(features_ & feature::mq)) return false;
   pairs_in_use_ = pairs;
+  // Asking for pairs ends what an indirection table said. [virtio 5.1.6.5.5.1]
+  change_steering([this] { steering_.forget_table(); });
   log_info("{}: guest uses {} of {} queue pairs", name(), pairs, queue_count());
   tell_active_queues();
+  return true;
+}
+
+bool VmPort::control_rss(const RssRequest& request) {
+  if (!(features_ & feature::rss) || (request.hash_types & ~flow_type::kAll) != 0) return false;
+  if (request.transmit_pairs == 0 || request.transmit_pairs > queue_count()) return false;
+  if (request.unclassified_queue >= queue_count()) return false;
+  uint32_t pairs = std::max<uint32_t>(request.transmit_pairs, request.unclassified_queue + 1u);
+  for (const uint16_t queue : request.table) {  // at most kRssTableEntriesMax
+    if (queue >= queue_count()) return false;
+    pairs = std::max(pairs, queue + 1u);
+  }
+  pairs_in_use_ = pairs;
+  change_steering([&] { steering_.configure(request); });
+  log_info("{}: guest spreads its flows over a table of {} entries, {} queue pairs", name(),
+           request.table.size(), pairs);
+  tell_active_queues();
+  return true;
+}
+
+bool VmPort::control_hash(const HashRequest& request) {
+  if (!(features_ & feature::hash_report) || (request.hash_types & ~flow_type::kAll) != 0)
+    return false;
+  change_steering([&] { steering_.configure(request); });
   return true;
 }
 

@@ -24,6 +24,7 @@ struct VmPortOptions {
   uint32_t queue_pairs = 1;
   MacAddress mac{};        // all zero: made from the name
   uint16_t mtu_bytes = 0;  // 0: not offered
+  bool rss = false;        // receive-side scaling and hash reports offered
   bool packed = true;      // packed rings offered, beside split ones
   bool offload = true;     // checksum and segmentation offload offered when the peer takes them
 };
@@ -47,6 +48,8 @@ class VmPort final : public Port, public BackendDevice, private ControlCommands 
   OffloadSet takes() const override { return guest_takes_; }
   void set_peer_takes(const OffloadSet& peer) override { peer_takes_ = peer; }
   void set_active_queues(const std::vector<bool>&) override {}  // the guest decides
+  void queues_share_worker(bool peer_is_narrower) override;
+  bool wants_one_worker() const override { return options_.rss; }
   std::vector<bool> active_queues() const override;
 
   // BackendDevice
@@ -81,9 +84,12 @@ class VmPort final : public Port, public BackendDevice, private ControlCommands 
   void change(uint32_t index, const std::function<void(VmQueue&, VmQueue::Side)>& what);
   void apply_guest_takes(const OffloadSet& takes);
   void tell_active_queues();
+  void change_steering(const std::function<void()>& what);
 
   bool control_queue_pairs(uint16_t pairs) override;
   bool control_guest_offloads(uint64_t offloads) override;
+  bool control_rss(const RssRequest& request) override;
+  bool control_hash(const HashRequest& request) override;
   bool control_mac(const MacAddress& mac) override;
   void control_announced() override { config_.announce = false; }
 
@@ -100,6 +106,7 @@ class VmPort final : public Port, public BackendDevice, private ControlCommands 
   uint64_t features_ = 0;
   OffloadSet peer_takes_;
   OffloadSet guest_takes_;
+  VmSteering steering_;
   uint32_t pairs_in_use_ = 0;  // what the driver said by the control queue; 0: it said nothing
 };
 

@@ -33,7 +33,7 @@ class VmPortTest : public ::testing::Test {
     return *rings.back();
   }
   void negotiate(uint64_t wanted) {
-    features = wanted & port->offered_features();
+    features = wanted & port->offered_features() & ~feature::ring_packed;
     port->session_opened();
     port->features_negotiated(features);
   }
@@ -65,8 +65,18 @@ TEST_F(VmPortTest, OffersWhatItsOptionsAndItsPeerAllow) {
     uint64_t offered, not_offered;
   };
   const Row rows[] = {
-      {"plain", {.name = "a"}, kAll, kCsum | kTso | kUso, feature::mq | feature::mtu},
-      {"two pairs", {.name = "a", .queue_pairs = 2}, kAll, feature::mq, feature::rss},
+      {"plain",
+       {.name = "a"},
+       kAll,
+       kCsum | kTso | kUso | feature::ring_packed,
+       feature::mq | feature::mtu},
+      {"two pairs",
+       {.name = "a", .queue_pairs = 2},
+       kAll,
+       feature::mq,
+       feature::rss | feature::hash_report},
+      {"scaling", {.name = "a", .rss = true}, kAll, feature::rss | feature::hash_report, 0},
+      {"no packed rings", {.name = "a", .packed = false}, kAll, 0, feature::ring_packed},
       {"an MTU", {.name = "a", .mtu_bytes = 9000}, kAll, feature::mtu, 0},
       {"no offload",
        {.name = "a", .offload = false},
@@ -86,7 +96,7 @@ TEST_F(VmPortTest, OffersWhatItsOptionsAndItsPeerAllow) {
     make(row.options, row.peer);
     EXPECT_EQ(port->offered_features() & row.offered, row.offered);
     EXPECT_EQ(port->offered_features() & row.not_offered, 0u);
-    constexpr uint64_t kNever = feature::ring_packed | feature::guest_ufo | feature::host_ufo |
+    constexpr uint64_t kNever = feature::guest_ufo | feature::host_ufo |
                                 feature::notification_data | feature::ring_reset;
     EXPECT_EQ(port->offered_features() & kNever, 0u);
   }

@@ -3,6 +3,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 
 #include "base/clock.h"
@@ -75,6 +77,13 @@ uint32_t VmQueue::stop(Side side) {
   return target.stop();
 }
 
+void VmQueue::steer(const VmSteering* steering, std::span<const std::unique_ptr<VmQueue>> queues,
+                    uint16_t own_index) {
+  steering_ = steering;
+  siblings_ = queues;
+  own_index_ = own_index;
+}
+
 void VmQueue::note_fault(DeviceRing& ring) {
   // Its kicks wake nobody any more: a broken queue costs no time.
   if (ring.kick().valid()) wake_.remove(ring.kick().get());
@@ -121,6 +130,36 @@ void VmQueue::drop_if_vanished(FrameBatch& batch, FrameCache& cache) {
 }
 
 void VmQueue::transmit(FrameBatch& batch) noexcept {
+  if (is_steered()) [[unlikely]]
+    return transmit_steered(batch);
+  transmit_here(batch);
+}
+
+// One batch for each receive queue that a frame of this one belongs to. Frames of one flow go to
+// one queue, so their order holds though queues fill up one by one.
+void VmQueue::transmit_steered(FrameBatch& batch) {
+  std::array<uint16_t, kBatchFramesMax> target{};
+  for (size_t i = 0; i < batch.size(); ++i) target[i] = steering_->pick(*batch[i], own_index_);
+  uint64_t left = batch.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << batch.size()) - 1;
+  static_assert(kBatchFramesMax == 64, "one bit a frame");
+  while (left != 0) {  // each round takes one frame away at least
+    const uint16_t queue = target[static_cast<size_t>(std::countr_zero(left))];
+    FrameBatch part;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (!(left >> i & 1) || target[i] != queue) continue;
+      part.push(batch[i]);
+      left &= ~(uint64_t{1} << i);
+    }
+    SLUICE_ASSERT(queue < siblings_.size());  // tables were checked when they were set
+    siblings_[queue]->transmit_here(part);
+    if (queue != own_index_ && steered_count_ < steered_to_.size() &&
+        std::find(steered_to_.begin(), steered_to_.begin() + steered_count_, queue) ==
+            steered_to_.begin() + steered_count_)
+      steered_to_[steered_count_++] = queue;
+  }
+}
+
+void VmQueue::transmit_here(FrameBatch& batch) {
   if (!to_guest_.ring().can_carry() || awaits_restart()) [[unlikely]] {
     for (Frame* frame : batch) {
       if (awaits_restart())
@@ -139,6 +178,16 @@ void VmQueue::transmit(FrameBatch& batch) noexcept {
 }
 
 size_t VmQueue::transmit_room() noexcept {
+  if (!is_steered() || !steering_->spreads()) [[likely]]
+    return room_here();
+  // Room in any of them: what belongs to a full one waits in its link.
+  for (const auto& queue : siblings_) {  // at most kQueuePairsMax
+    if (queue->to_guest_.ring().can_carry() && queue->room_here() > 0) return kBatchFramesMax;
+  }
+  return room_here();
+}
+
+size_t VmQueue::room_here() {
   // A ring that cannot carry takes everything, to drop it by name; one that may come back nothing.
   if (!to_guest_.ring().can_carry()) return awaits_restart() ? 0 : kBatchFramesMax;
   return to_guest_.room();
@@ -150,6 +199,12 @@ void VmQueue::finish_breath() noexcept {
   from_guest_.complete_referenced();
   if (from_guest_.ring().running()) from_guest_.ring().publish_and_notify(received_);
   if (to_guest_.ring().running()) to_guest_.ring().publish_and_notify(transmitted_);
+  // Their own breath may be far away: their link can be asleep.
+  for (; steered_count_ > 0; --steered_count_) {
+    VmQueue& other = *siblings_[steered_to_[steered_count_ - 1]];
+    if (other.to_guest_.ring().running())
+      other.to_guest_.ring().publish_and_notify(other.transmitted_);
+  }
   if (restart_until_ns_ != 0 && monotonic_ns() >= restart_until_ns_) [[unlikely]] {
     restart_until_ns_ = 0;
     bell_->ring();
@@ -158,9 +213,12 @@ void VmQueue::finish_breath() noexcept {
 
 bool VmQueue::arm(bool wants_frames, bool wants_room) noexcept {
   bool late_find = false;
+  // The kick for a sibling's buffers wakes the sibling's link, so this one looks by itself.
+  waits_for_siblings_ = wants_room && is_steered() && steering_->spreads();
   if (wants_frames && from_guest_.ring().usable())
     late_find |= from_guest_.ring().visit([](auto& queue) { return queue.enable_kicks(); });
-  if (wants_room && to_guest_.ring().can_carry()) late_find |= to_guest_.arm();
+  if (wants_room && !waits_for_siblings_ && to_guest_.ring().can_carry())
+    late_find |= to_guest_.arm();
   return late_find;
 }
 
@@ -181,7 +239,7 @@ void VmQueue::on_wake() noexcept {
 
 bool VmQueue::must_be_polled() const noexcept {
   return from_guest_.ring().must_be_polled() || to_guest_.ring().must_be_polled() ||
-         awaits_restart();
+         awaits_restart() || waits_for_siblings_;
 }
 
 }  // namespace sluice

@@ -8,10 +8,13 @@
 // control thread calls between breaths.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <span>
 
 #include "port/port.h"
 #include "port/vm_from_guest.h"
+#include "port/vm_steering.h"
 #include "port/vm_to_guest.h"
 #include "port/wake_set.h"
 
@@ -46,6 +49,11 @@ class VmQueue final : public PortQueue {
   bool must_be_polled() const noexcept override;
   DropReason full_reason() const noexcept override { return DropReason::no_guest_buffer; }
 
+  // Where frames towards the guest go when they may go to any of the port's queues: `queues` are
+  // all of them, breathed by one worker, and `steering` says which. Before the worker starts.
+  void steer(const VmSteering* steering, std::span<const std::unique_ptr<VmQueue>> queues,
+             uint16_t own_index);
+
   // Between breaths only.
   enum class Side : uint8_t { from_guest, to_guest };
   Result<void> start(Side side, RingStart start);
@@ -67,6 +75,10 @@ class VmQueue final : public PortQueue {
  private:
   explicit VmQueue(WakeSet wake, FaultBell* bell);
 
+  bool is_steered() const { return steering_ != nullptr && steering_->is_needed(); }
+  void transmit_steered(FrameBatch& batch);
+  void transmit_here(FrameBatch& batch);
+  size_t room_here();
   void drop_if_vanished(FrameBatch& batch, FrameCache& cache);
   bool memory_vanished(DeviceRing& ring);
   void note_fault(DeviceRing& ring);
@@ -78,6 +90,13 @@ class VmQueue final : public PortQueue {
   bool front_end_connected_ = false;
   uint64_t restart_until_ns_ = 0;  // 0: nothing is waited for
   uint64_t trips_seen_ = 0;
+
+  const VmSteering* steering_ = nullptr;
+  std::span<const std::unique_ptr<VmQueue>> siblings_;
+  uint16_t own_index_ = 0;
+  bool waits_for_siblings_ = false;
+  std::array<uint16_t, kBatchFramesMax> steered_to_{};  // siblings with frames of this breath
+  size_t steered_count_ = 0;
 };
 
 }  // namespace sluice

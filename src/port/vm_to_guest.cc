@@ -1,6 +1,7 @@
 #include "port/vm_to_guest.h"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "packet/checksum.h"
@@ -197,17 +198,31 @@ void VmToGuest::fill_planned(Queue& queue) {
   spans_.clear();
 }
 
+// The header as the guest expects it; returns it in a place of the longest one.
+std::array<uint8_t, kNetHeaderBytesHash> VmToGuest::header_of(const Planned& planned) const {
+  const Frame& frame = *planned.frame;
+  std::array<uint8_t, kNetHeaderBytesHash> header;
+  const NetHeaderBytes plain =
+      build_net_header(frame.offload(), static_cast<uint16_t>(planned.chain_count));
+  std::memcpy(header.data(), plain.data(), plain.size());
+  if (header_bytes_ == kNetHeaderBytesHash) {
+    const HashReportBytes report = build_hash_report(
+        frame.flow_hash_kind() == 0 ? 0 : frame.flow_hash(), frame.flow_hash_kind());
+    std::memcpy(header.data() + kNetHeaderBytes, report.data(), report.size());
+  }
+  return header;
+}
+
 void VmToGuest::copy_packet(const Planned& planned) {
   const Frame& frame = *planned.frame;
-  const NetHeaderBytes wire =
-      build_net_header(frame.offload(), static_cast<uint16_t>(planned.chain_count));
+  const auto header = header_of(planned);
   auto spans = spans_.slice(planned.span_first, planned.span_count);
   const size_t head_end = header_bytes_ + frame.head_bytes();
   if (spans[0].size() >= head_end) [[likely]] {
-    spans[0].copy_in(0, wire.data(), header_bytes_);
+    spans[0].copy_in(0, header.data(), header_bytes_);
     spans[0].copy_in(header_bytes_, frame.data(), frame.head_bytes());
   } else {
-    copy_in(spans, 0, wire.data(), header_bytes_);
+    copy_in(spans, 0, header.data(), header_bytes_);
     copy_in(spans, header_bytes_, frame.data(), frame.head_bytes());
   }
   size_t at = head_end;

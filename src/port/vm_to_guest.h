@@ -1,7 +1,7 @@
 // VmToGuest: the ring by which a guest receives, and how frames get into its buffers.
 //
-// As many writable chains as a packet needs are taken (mergeable buffers), filled and completed; all
-// of a breath's used entries are published together. [virtio 5.1.6.4]
+// As many writable chains as a packet needs are taken (mergeable buffers), filled and completed;
+// all of a breath's used entries are published together. [virtio 5.1.6.4]
 //
 // A batch has two passes, as in VmFromGuest: first each frame is given its chains, then all are
 // filled. A frame that finds too few buffers gives them back untouched, and it and all behind it
@@ -56,6 +56,7 @@ class VmToGuest {
   void ungather(Queue& queue, const Planned& planned);
   template <class Queue>
   void fill_planned(Queue& queue);
+  std::array<uint8_t, kNetHeaderBytesHash> header_of(const Planned& planned) const;
   void copy_packet(const Planned& planned);
   std::optional<DropReason> prepare(Frame& frame) const;
 

@@ -265,7 +265,8 @@ Result<RingTable::Areas> RingTable::translate(const Ring& ring) const {
       return fail("the {} ({} bytes at {:#x}) is not in one region of guest memory", rules[i].name,
                   rules[i].bytes, raw(addresses[i]));
     // A region may begin anywhere in its file, so our own address is checked too.
-    if (reinterpret_cast<uintptr_t>(span->address_for_shared_words()) % rules[i].load_alignment != 0)
+    if (reinterpret_cast<uintptr_t>(span->address_for_shared_words()) % rules[i].load_alignment !=
+        0)
       return fail("the {} lies at an odd place of its file", rules[i].name);
     *spans[i] = *span;
   }

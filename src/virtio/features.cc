@@ -34,6 +34,7 @@ constexpr Dependency kDependencies[] = {
     {feature::ctrl_guest_offloads, feature::ctrl_vq},
     {feature::ctrl_rx_extra, feature::ctrl_vq},
     {feature::rss, feature::ctrl_vq},
+    {feature::hash_report, feature::ctrl_vq},
 };
 
 }  // namespace

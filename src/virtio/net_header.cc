@@ -21,6 +21,7 @@ void store_le16(uint8_t* at, uint16_t value) {
 }  // namespace
 
 size_t net_header_bytes(uint64_t features) {
+  if (features & feature::hash_report) return kNetHeaderBytesHash;
   return (features & (feature::mrg_rxbuf | feature::version_1)) ? kNetHeaderBytes
                                                                 : kNetHeaderBytesLegacy;
 }
@@ -71,6 +72,14 @@ NetHeaderBytes build_net_header(const OffloadMeta& meta, uint16_t num_buffers) {
   store_le16(&wire[6], meta.csum_start);
   store_le16(&wire[8], meta.csum_offset);
   store_le16(&wire[kNumBuffersOffset], num_buffers);
+  return wire;
+}
+
+HashReportBytes build_hash_report(uint32_t hash, uint16_t kind) {
+  HashReportBytes wire{};
+  store_le16(&wire[0], static_cast<uint16_t>(hash));
+  store_le16(&wire[2], static_cast<uint16_t>(hash >> 16));
+  store_le16(&wire[4], kind);
   return wire;
 }
 

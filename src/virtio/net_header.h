@@ -15,6 +15,7 @@ namespace sluice {
 
 inline constexpr size_t kNetHeaderBytesLegacy = 10;
 inline constexpr size_t kNetHeaderBytes = 12;  // with num_buffers: MRG_RXBUF or VERSION_1
+inline constexpr size_t kNetHeaderBytesHash = 20;  // with a hash behind that: HASH_REPORT
 inline constexpr size_t kNumBuffersOffset = 10;
 
 using NetHeaderBytes = std::array<uint8_t, kNetHeaderBytes>;
@@ -31,5 +32,8 @@ inline bool asks_for_nothing(const NetHeaderBytes& wire) {
 }
 // The wire form; num_buffers is stored as given.
 NetHeaderBytes build_net_header(const OffloadMeta& meta, uint16_t num_buffers);
+// What follows the first 12 bytes with HASH_REPORT. [virtio 5.1.6]
+using HashReportBytes = std::array<uint8_t, kNetHeaderBytesHash - kNetHeaderBytes>;
+HashReportBytes build_hash_report(uint32_t hash, uint16_t kind);
 
 }  // namespace sluice

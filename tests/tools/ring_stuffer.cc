@@ -113,8 +113,8 @@ int stuff(const StufferOptions& options) {
       idle_since_ns = now_ns;
     }
     if (now_ns - last_ns < 1'000'000'000) continue;
-    fmt::print("{{\"frames\": {}, \"seconds\": {:.3f}, \"dry_looks\": {}, \"looks\": {}}}\n", frames,
-               static_cast<double>(now_ns - last_ns) / 1e9, dry, looks);
+    fmt::print("{{\"frames\": {}, \"seconds\": {:.3f}, \"dry_looks\": {}, \"looks\": {}}}\n",
+               frames, static_cast<double>(now_ns - last_ns) / 1e9, dry, looks);
     std::fflush(stdout);
     frames = dry = looks = 0;
     last_ns = now_ns;
