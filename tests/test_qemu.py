@@ -34,15 +34,17 @@ def wire_to(guest, ns, queues=1):
     return wire
 
 
-def start(env, queues):
+def start(env, queues, packed="off"):
     """A daemon with a VM and a TAP of `queues` pairs and a guest on it; returns (daemon, wire)."""
     ns = Netns(env)
     socket = env.path("vm0.sock")
     daemon = Daemon(env, ["--vm", f"vm0,socket={socket},queues={queues}",
                           "--tap", f"t0,ifname=tap0,queues={queues}", "--connect", "vm0:t0"], ns)
     host_addresses(ns)
-    guest = Qemu(env, VhostUser(socket, queues))
-    return daemon, wire_to(guest, ns, queues)
+    guest = Qemu(env, VhostUser(socket, queues), device_options=f",packed={packed}")
+    wire = wire_to(guest, ns, queues)
+    assert ("ring_packed" in daemon.negotiated("vm0")) == (packed == "on"), daemon.negotiated("vm0")
+    return daemon, wire
 
 
 def check_all_traffic(env, wire):
@@ -67,10 +69,11 @@ def assert_both_ways(daemon):
 
 
 @timeout(400)
-def test_a_qemu_guest_with_one_queue_pair_exchanges_pings_tcp_and_udp(env):
+@each(split="off", packed="on")
+def test_a_qemu_guest_with_one_queue_pair_exchanges_pings_tcp_and_udp(env, packed):
     if not env.full:
         env.skip("one QEMU boot in the scaled-down run, see --full")
-    daemon, wire = start(env, queues=1)
+    daemon, wire = start(env, 1, packed)
     check_all_traffic(env, wire)
     assert_both_ways(daemon)
     wire.guest.poweroff()
@@ -78,8 +81,11 @@ def test_a_qemu_guest_with_one_queue_pair_exchanges_pings_tcp_and_udp(env):
 
 
 @timeout(500)
-def test_a_qemu_guest_with_two_queue_pairs_uses_both(env):
-    daemon, wire = start(env, queues=2)
+@each(packed="on", split="off")
+def test_a_qemu_guest_with_two_queue_pairs_uses_both(env, packed):
+    if packed == "off" and not env.full:
+        env.skip("one QEMU boot in the scaled-down run, see --full")
+    daemon, wire = start(env, 2, packed)
     wire.guest.run("ethtool -L eth0 combined 2")
     check_all_traffic(env, wire)
     # So many flows that one queue alone would need a coincidence of 1 in 2^15.
@@ -100,10 +106,11 @@ def test_a_qemu_guest_with_two_queue_pairs_uses_both(env):
 
 
 @timeout(400)
-def test_a_qemu_guest_reset_from_inside_comes_back(env):
+@each(split="off", packed="on")
+def test_a_qemu_guest_reset_from_inside_comes_back(env, packed):
     if not env.full:
         env.skip("one QEMU boot in the scaled-down run, see --full")
-    daemon, wire = start(env, queues=1)
+    daemon, wire = start(env, 1, packed)
     for _ in range(5):
         wire.guest.run("echo virtio0 >/sys/bus/virtio/drivers/virtio_net/unbind && "
                        "echo virtio0 >/sys/bus/virtio/drivers/virtio_net/bind")

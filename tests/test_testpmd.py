@@ -1,4 +1,5 @@
-"""A driver of virtio-net in userspace (testpmd, net_virtio_user) on each of its split-ring paths.
+"""A driver of virtio-net in userspace (testpmd, net_virtio_user) on each of its ten paths: five on split
+rings, five on packed ones.
 
 The path is proven by the driver's own log. Then frames are counted at every point they pass:
 driver, daemon, kernel; after a drain all counts must agree to the frame, drop counters included.
@@ -13,9 +14,9 @@ import time
 from lib import each, timeout, wait_stable, wait_until
 from lib.daemon import Daemon
 from lib.netns import Netns
-from lib.testpmd import SPLIT_PATHS, VirtioUser
+from lib.testpmd import PATHS, VirtioUser
 
-ALL_PATHS = {path: path for path in SPLIT_PATHS}
+ALL_PATHS = {path: path for path in PATHS}
 SIZES_BYTES = (64, 1514)
 DRAIN_SECONDS_MAX = 20
 INJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "inject.py")
@@ -159,7 +160,8 @@ def test_frames_come_back_unchanged_and_in_order(env, path):
 
 
 @timeout(60)
-@each(mergeable="mergeable", in_order="in_order_mergeable")
+@each(mergeable="mergeable", in_order="in_order_mergeable", packed="packed_mergeable",
+      packed_in_order="packed_in_order_mergeable")
 def test_one_frame_fills_several_small_guest_buffers(env, path):
     # 1152 bytes a buffer, 128 of them headroom: a frame of 1514 bytes needs two.
     bench = Bench(env, path, "io", app_args=["--mbuf-size=1152", "--enable-scatter"])

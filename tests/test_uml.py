@@ -1,6 +1,6 @@
 """A real Linux driver as an ordinary process, User-Mode Linux, through the daemon to a TAP and back."""
 
-from lib import timeout
+from lib import each, timeout
 from lib.daemon import Daemon
 from lib.netns import Netns
 from lib.traffic import FROM_GUEST, TO_GUEST, Wire
@@ -11,11 +11,11 @@ HOST_V4, GUEST_V4 = "10.77.0.1", "10.77.0.2"
 HOST_V6, GUEST_V6 = "fd77::1", "fd77::2"
 
 
-def start_daemon(env):
+def start_daemon(env, packed="on"):
     """One VM port wired to one TAP, which is up with its addresses; returns (daemon, namespace)."""
     ns = Netns(env)
-    daemon = Daemon(env, ["--vm", f"vm0,socket={env.path('vm0.sock')}", "--tap", "t0,ifname=tap0",
-                          "--connect", "vm0:t0"], ns)
+    daemon = Daemon(env, ["--vm", f"vm0,socket={env.path('vm0.sock')},packed={packed}",
+                          "--tap", "t0,ifname=tap0", "--connect", "vm0:t0"], ns)
     ns.tap_up("tap0", HOST_V4 + "/24")
     ns.tap_up("tap0", HOST_V6 + "/64")
     return daemon, ns
@@ -51,9 +51,11 @@ def check_all_traffic(env, wire):
 
 
 @timeout(240)
-def test_a_uml_guest_exchanges_pings_tcp_and_udp_with_the_tap(env):
-    daemon, ns = start_daemon(env)
+@each(packed="on", split="off")
+def test_a_uml_guest_exchanges_pings_tcp_and_udp_with_the_tap(env, packed):
+    daemon, ns = start_daemon(env, packed)
     wire = boot(env, ns)
+    assert ("ring_packed" in daemon.negotiated("vm0")) == (packed == "on"), daemon.negotiated("vm0")
     check_all_traffic(env, wire)
     daemon.assert_alive()
     assert daemon.frames("vm0", "from_guest") > 0
