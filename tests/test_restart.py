@@ -25,7 +25,9 @@ def start_daemon(env):
     ns = Netns(env)
     arguments = []
     for name, vm in VMS.items():
-        arguments += ["--vm", f"{name},socket={env.path(name + '.sock')}",
+        # One on packed rings, one on split ones.
+        packed = "on" if name == "vm0" else "off"
+        arguments += ["--vm", f"{name},socket={env.path(name + '.sock')},packed={packed}",
                       "--tap", f"{vm['tap']},ifname={vm['tap']}", "--connect", f"{name}:{vm['tap']}"]
     daemon = Daemon(env, arguments, ns, prefix=["nice", "-n", str(AHEAD)])
     for vm in VMS.values():
