@@ -11,16 +11,6 @@
 namespace sluice {
 namespace {
 
-// Cells hold names and figures, so bytes are columns.
-std::vector<size_t> column_widths(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths(rows.front().size(), 0);
-  for (const auto& row : rows) {
-    SLUICE_ASSERT(row.size() == widths.size());
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  return widths;
-}
-
 }  // namespace
 
 Result<ClientOptions> parse_client_arguments(const Arguments& arguments, bool takes_watch) {
@@ -43,23 +33,6 @@ Result<ClientOptions> parse_client_arguments(const Arguments& arguments, bool ta
   if (takes_watch) candidates.push_back("--watch");
   return usage_failure("unknown word '{}'{} (allowed: {})", printable(unknown.front()),
                        did_you_mean(unknown.front(), candidates), fmt::join(candidates, ", "));
-}
-
-std::string table_text(const std::vector<std::vector<std::string>>& rows,
-                       const std::vector<bool>& right_aligned, bool with_colour) {
-  const std::vector<size_t> widths = column_widths(rows);
-  std::string text;
-  for (size_t row = 0; row < rows.size(); ++row) {
-    std::string line;
-    for (size_t i = 0; i < widths.size(); ++i) {
-      line += right_aligned[i] ? fmt::format("{:>{}}", rows[row][i], widths[i])
-                               : fmt::format("{:<{}}", rows[row][i], widths[i]);
-      line += "  ";
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += row == 0 && with_colour ? fmt::format("\x1b[1m{}\x1b[0m\n", line) : line + "\n";
-  }
-  return text;
 }
 
 bool output_has_colour() {

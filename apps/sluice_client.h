@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "control/text_table.h"
 
 namespace sluice {
 
@@ -18,11 +19,6 @@ struct ClientOptions {
 
 // `takes_watch`: whether the command knows --watch.
 Result<ClientOptions> parse_client_arguments(const Arguments& arguments, bool takes_watch);
-
-// Rows of equal length as text with aligned columns, the first row as the heading. Columns listed
-// in `right_aligned` hold figures.
-std::string table_text(const std::vector<std::vector<std::string>>& rows,
-                       const std::vector<bool>& right_aligned, bool with_colour);
 
 // Whether standard output is a person's terminal that shows colours.
 bool output_has_colour();
