@@ -73,8 +73,7 @@ Result<Wanted> parse(const Arguments& arguments) {
     wanted.names.push_back(word);
   }
   if (wanted.names.empty()) {
-    for (const Benchmark& benchmark : all_benchmarks())
-      wanted.names.emplace_back(benchmark.name);
+    for (const Benchmark& benchmark : all_benchmarks()) wanted.names.emplace_back(benchmark.name);
   }
   return wanted;
 }

@@ -23,6 +23,7 @@ int cmd_run(const Arguments& arguments);
 int cmd_tap(const Arguments& arguments);
 int cmd_stats(const Arguments& arguments);
 int cmd_ports(const Arguments& arguments);
+int cmd_bench(const Arguments& arguments);
 
 // Prints "sluice COMMAND: sentence" in one line on standard error; returns the exit status that
 // belongs to the failure.

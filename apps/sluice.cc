@@ -19,6 +19,7 @@ constexpr Command kCommands[] = {
     {"tap", cmd_tap, "open TAP queues the way we do, for another program to use"},
     {"stats", cmd_stats, "show what a running daemon has carried and dropped"},
     {"ports", cmd_ports, "show the ports of a running daemon"},
+    {"bench", cmd_bench, "measure, on this machine, what a choice is worth"},
 };
 
 void print_help() {

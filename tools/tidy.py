@@ -39,8 +39,9 @@ ARROWS = {
     "port": ["vhost", "packet"],
     "engine": ["port"],
     "control": ["engine"],
+    "measure": ["control"],
     "testing": ["port"],
-    "apps": ["control"],
+    "apps": ["measure"],
     "bench": ["control", "testing"],
     "fuzz": ["control", "testing"],
 }

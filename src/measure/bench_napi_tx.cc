@@ -78,11 +78,16 @@ Result<Half> run_half(bool packed, const char* mode, int interrupt_cpu, double s
   if (!daemon) return fail(daemon.error());
   if (!(*daemon)->wait_for("ready", kReadySecondsMax))
     return fail("the back end did not start: {}", (*daemon)->output());
-  std::vector<std::string> words = {self, "pktgen", "--socket", socket, "--mode", "txonly", "--size",
-                                    "64", "--burst", "256", "--tx", mode, "--seconds",
-                                    fmt::format("{}", seconds), "--cpu",
-                                    fmt::format("{}", kDriverCpu), "--irq-cpu",
-                                    fmt::format("{}", interrupt_cpu), "--json"};
+  std::vector<std::string> words = {self,        "pktgen",
+                                    "--socket",  socket,
+                                    "--mode",    "txonly",
+                                    "--size",    "64",
+                                    "--burst",   "256",
+                                    "--tx",      mode,
+                                    "--seconds", fmt::format("{}", seconds),
+                                    "--cpu",     fmt::format("{}", kDriverCpu),
+                                    "--irq-cpu", fmt::format("{}", interrupt_cpu),
+                                    "--json"};
   if (packed) words.push_back("--packed");
   auto generator = Child::start(words, kDriverCpu);
   if (!generator) return fail(generator.error());
@@ -108,14 +113,14 @@ struct DocumentRow {
 
 // pktgen, burst 256, one queue, the interrupt on the CPU that sends; and on another.
 constexpr DocumentRow kSameCpu[] = {
-    {false, {6.89, 10.7, 0.55}, {.gain = -0.32}},
-    {true, {7.09, 10.7, 0.50}, {.gain = -0.99}},
+    {false, {6.89, 10.7, 0.55}, {std::nullopt, std::nullopt, -0.32}},
+    {true, {7.09, 10.7, 0.50}, {std::nullopt, std::nullopt, -0.99}},
 };
 
 void add_rows(Report& report, const DocumentRow& document, const Halves& before,
               const Halves& after) {
   const char* format = document.packed ? "packed rings" : "split rings";
-  const auto row = [&](const char* what, const char* unit, const Series Halves::* member,
+  const auto row = [&](const char* what, const char* unit, const Series Halves::*member,
                        bool more_is_better, std::optional<DocumentFigures> figures) {
     report.rows.push_back({.label = fmt::format("{}, {}", format, what),
                            .unit = unit,
@@ -138,8 +143,9 @@ void add_rows(Report& report, const DocumentRow& document, const Halves& before,
 Result<Report> bench_napi_tx(const BenchOptions& options) {
   Report report{.name = "s4-napi-tx",
                 .title = "sent buffers taken back inside transmit, and from a NAPI-style poll",
-                .setup = "pktgen txonly, 64-byte frames, burst 256, and its interrupt handler on "
-                         "CPU 0; sluice run, VM port to null, on CPU 1",
+                .setup =
+                    "pktgen txonly, 64-byte frames, burst 256, and its interrupt handler on "
+                    "CPU 0; sluice run, VM port to null, on CPU 1",
                 .rows = {},
                 .skips = {}};
   if (options.cpu_count < 2) {

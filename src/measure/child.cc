@@ -1,6 +1,7 @@
 #include "measure/child.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>

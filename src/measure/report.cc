@@ -54,9 +54,8 @@ std::string bars(const ReportRow& row) {
   for (const Series* series : {&row.before, &row.after})
     for (const double value : *series) most = std::max(most, value);
   if (most == 0) return "";
-  std::string out = fmt::format(
-      "<svg width=\"{}\" height=\"{}\" role=\"img\" aria-label=\"{}\">", kLeft + kWidth + 70,
-      2 * kRowHeight, escaped(row.label));
+  std::string out = fmt::format("<svg width=\"{}\" height=\"{}\" role=\"img\" aria-label=\"{}\">",
+                                kLeft + kWidth + 70, 2 * kRowHeight, escaped(row.label));
   int y = 2;
   const struct {
     const std::string& label;
@@ -153,12 +152,14 @@ std::string report_html(const std::vector<Report>& reports, std::string_view mac
       "sans-serif}small,em{color:#4a5568}</style></head><body>\n<h1>sluice benchmarks</h1>\n";
   out += fmt::format("<p>{}</p>\n", escaped(machine));
   out +=
-      "<p>Both halves of a row alternate in one run. A bar is the median, a dot is a round; the gain "
+      "<p>Both halves of a row alternate in one run. A bar is the median, a dot is a round; the "
+      "gain "
       "is the ratio of the medians, below it the smallest and largest ratio of a round.</p>\n";
   for (const Report& report : reports) {
-    out += fmt::format("<h2>{}</h2><p>{}<br>{}</p>\n<table><tr><th></th><th></th><th>gain</th>"
-                       "<th>document</th></tr>\n",
-                       escaped(report.name), escaped(report.title), escaped(report.setup));
+    out += fmt::format(
+        "<h2>{}</h2><p>{}<br>{}</p>\n<table><tr><th></th><th></th><th>gain</th>"
+        "<th>document</th></tr>\n",
+        escaped(report.name), escaped(report.title), escaped(report.setup));
     for (const ReportRow& row : report.rows) out += html_row(row);
     out += "</table>\n";
     for (const ReportSkip& skip : report.skips)

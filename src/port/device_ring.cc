@@ -44,9 +44,11 @@ PackedQueueSetup packed_setup(RingStart& start) {
 
 }  // namespace
 
-void DeviceRing::start(RingStart start) {
+void DeviceRing::start(RingStart start, bool reads_only) {
   if (start.features & feature::ring_packed) {
-    queue_.emplace<PackedQueue>(packed_setup(start));
+    PackedQueueSetup setup = packed_setup(start);
+    setup.reads_only = reads_only;
+    queue_.emplace<PackedQueue>(std::move(setup));
   } else {
     queue_.emplace<SplitQueue>(split_setup(start));
   }

@@ -22,8 +22,9 @@ namespace sluice {
 
 class DeviceRing {
  public:
-  // Installs the ring; kick notifications are suppressed until somebody arms it.
-  void start(RingStart start);
+  // Installs the ring; kick notifications are suppressed until somebody arms it. `reads_only`: it
+  // brings data from the guest, and nothing is ever written to its buffers.
+  void start(RingStart start, bool reads_only = false);
   // Takes it away and returns the base to resume from.
   uint32_t stop();
 

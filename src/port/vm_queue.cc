@@ -50,7 +50,7 @@ Result<void> VmQueue::start(Side side, RingStart start) {
   const uint64_t features = start.features;
   DeviceRing& target = ring(side);
   SLUICE_ASSERT(!target.running());
-  target.start(std::move(start));
+  target.start(std::move(start), side == Side::from_guest);
   if (target.kick().valid()) {
     const uint32_t key = side == Side::from_guest ? kFromGuestKick : kToGuestKick;
     if (auto added = wake_.add(target.kick().get(), EPOLLIN, key); !added) {

@@ -1,8 +1,10 @@
 #include "virtio/split_queue.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
+
+#include "virtio/chain_walk.h"
 
 namespace sluice {
 
@@ -78,8 +80,7 @@ SplitDescriptor SplitQueue::load_descriptor(uint16_t index) const {
 // The walk over one chain's descriptors: everything that a pop checks.
 class ChainWalk {
  public:
-  ChainWalk(const SplitQueue& queue, SpanList& spans, Chain& chain)
-      : queue_(queue), spans_(spans), chain_(chain) {}
+  ChainWalk(const SplitQueue& queue, ChainBytes& bytes) : queue_(queue), bytes_(bytes) {}
 
   RingFault run(uint16_t head) {
     uint16_t at = head;
@@ -87,7 +88,8 @@ class ChainWalk {
     for (uint32_t hops = 0; hops < queue_.size_; ++hops) {
       const SplitDescriptor descriptor = queue_.load_descriptor(at);
       if (descriptor.flags & kDescriptorIndirect) return run_indirect(descriptor, hops);
-      if (const RingFault fault = add(descriptor); fault != RingFault::none) return fault;
+      if (const RingFault fault = add(descriptor); fault != RingFault::none) [[unlikely]]
+        return fault;
       if (!(descriptor.flags & kDescriptorNext)) return RingFault::none;
       if (descriptor.next >= queue_.size_) return RingFault::next_out_of_range;
       at = descriptor.next;
@@ -104,20 +106,12 @@ class ChainWalk {
     const uint32_t entries = table.bytes / sizeof(SplitDescriptor);
     if (table.bytes == 0 || table.bytes % sizeof(SplitDescriptor) != 0 || entries > queue_.size_)
       return RingFault::indirect_table_size;
-    // Guest memory from end to end, also where the chain does not lead.
-    const GuestAddr begin{table.address};
-    const auto whole = queue_.memory_->translate(begin, table.bytes);
-    if (!whole && !is_mapped_in_pieces(begin, table.bytes)) return RingFault::address_not_mapped;
+    if (!bytes_.find_table(table.address, table.bytes)) return RingFault::address_not_mapped;
     uint32_t at = 0;
     for (uint32_t i = 0; i < entries; ++i) {
       if (hops + i >= queue_.size_) return RingFault::chain_too_long;
       SplitDescriptor descriptor;
-      const size_t offset = sizeof(SplitDescriptor) * at;
-      if (whole) [[likely]] {
-        whole->copy_out(offset, &descriptor, sizeof descriptor);
-      } else if (!load_straddling(GuestAddr{table.address + offset}, descriptor)) {
-        return RingFault::too_many_spans;
-      }
+      if (!bytes_.load_entry(at, descriptor)) return RingFault::too_many_spans;
       if (descriptor.flags & kDescriptorIndirect) return RingFault::nested_indirect;
       if (const RingFault fault = add(descriptor); fault != RingFault::none) return fault;
       if (!(descriptor.flags & kDescriptorNext)) return RingFault::none;
@@ -127,59 +121,12 @@ class ChainWalk {
     return RingFault::chain_too_long;
   }
 
-  bool is_mapped_in_pieces(GuestAddr address, uint64_t bytes) {
-    const size_t before = spans_.size();
-    const auto result = queue_.memory_->translate(address, bytes, spans_);
-    spans_.truncate(before);
-    return result == GuestMemory::Translation::ok;
-  }
-
-  // One entry of a table that lies in several regions; the entry itself may straddle two.
-  bool load_straddling(GuestAddr address, SplitDescriptor& descriptor) {
-    const size_t before = spans_.size();
-    if (queue_.memory_->translate(address, sizeof descriptor, spans_) !=
-        GuestMemory::Translation::ok)
-      return false;
-    copy_out(spans_.slice(before, spans_.size() - before), 0, &descriptor, sizeof descriptor);
-    spans_.truncate(before);
-    return true;
-  }
-
   RingFault add(const SplitDescriptor& descriptor) {
-    const bool writable = descriptor.flags & kDescriptorWrite;
-    if (!writable && chain_.writable_count_ + empty_writable_ > 0)
-      return RingFault::readable_after_writable;
-    if (descriptor.bytes == 0) {  // skipped, but a direction is a direction
-      empty_writable_ += writable;
-      return RingFault::none;
-    }
-    uint32_t& bytes = writable ? chain_.writable_bytes_ : chain_.readable_bytes_;
-    if (descriptor.bytes > std::numeric_limits<uint32_t>::max() - bytes)
-      return RingFault::too_many_bytes;
-    const size_t before = spans_.size();
-    const GuestAddr address{descriptor.address};
-    if (const auto span = queue_.memory_->translate(address, descriptor.bytes)) [[likely]] {
-      if (!spans_.push(*span)) return RingFault::too_many_spans;
-    } else {
-      switch (queue_.memory_->translate(address, descriptor.bytes, spans_)) {
-        case GuestMemory::Translation::ok:
-          break;
-        case GuestMemory::Translation::not_mapped:
-          return RingFault::address_not_mapped;
-        case GuestMemory::Translation::list_full:
-          return RingFault::too_many_spans;
-      }
-    }
-    bytes += descriptor.bytes;
-    uint32_t& count = writable ? chain_.writable_count_ : chain_.readable_count_;
-    count += static_cast<uint32_t>(spans_.size() - before);
-    return RingFault::none;
+    return bytes_.add(descriptor.address, descriptor.bytes, descriptor.flags & kDescriptorWrite);
   }
 
   const SplitQueue& queue_;
-  SpanList& spans_;
-  Chain& chain_;
-  uint32_t empty_writable_ = 0;
+  ChainBytes& bytes_;
 };
 
 Pop SplitQueue::pop(SpanList& spans, Chain& chain) {
@@ -199,19 +146,34 @@ Pop SplitQueue::pop(SpanList& spans, Chain& chain) {
   if (head >= size_) return break_with(RingFault::head_out_of_range);
 
   const size_t spans_before = spans.size();
-  chain.head_ = head;
-  chain.span_first_ = static_cast<uint32_t>(spans_before);
-  chain.readable_count_ = chain.writable_count_ = 0;
-  chain.readable_bytes_ = chain.writable_bytes_ = 0;
-  const RingFault fault = ChainWalk(*this, spans, chain).run(head);
-  if (fault != RingFault::none) {
+  ChainBytes bytes(*memory_, spans);
+  const RingFault fault = ChainWalk(*this, bytes).run(head);
+  if (fault != RingFault::none) [[unlikely]] {
     spans.truncate(spans_before);
     return break_with(fault);
   }
+  chain.head_ = head;
+  chain.span_first_ = static_cast<uint32_t>(spans_before);
+  chain.readable_count_ = bytes.readable().spans;
+  chain.writable_count_ = bytes.writable().spans;
+  chain.readable_bytes_ = bytes.readable().bytes;
+  chain.writable_bytes_ = bytes.writable().bytes;
   ++next_avail_;
   ++in_flight_;
   chain.live_ = true;
   return Pop::chain;
+}
+
+uint16_t SplitQueue::pop_batch(SpanList& spans, Chain* out, uint16_t max, Pop& end) {
+  prefetch_next(std::min<uint16_t>(max, available_count(max)));
+  uint16_t count = 0;
+  for (end = Pop::chain; count < max; ++count) {
+    end = pop(spans, out[count]);
+    if (end != Pop::chain) break;
+    if (out[count].readable_count_ + out[count].writable_count_ > 0)
+      spans.slice(out[count].span_first_, 1)[0].prefetch();
+  }
+  return count;
 }
 
 void SplitQueue::unpop(Chain&& chain) {

@@ -34,6 +34,7 @@ struct SplitQueueSetup {
   uint16_t base = 0;       // the available index to go on from
   bool event_idx = false;  // VIRTIO_F_EVENT_IDX was negotiated
   bool indirect = false;   // VIRTIO_F_INDIRECT_DESC was negotiated
+  bool in_order = false;   // VIRTIO_F_IN_ORDER was; each chain still gets an entry of its own
   GuestSpan descriptors;   // split_descriptors_bytes(size), aligned to 16
   GuestSpan available;     // split_available_bytes(size), aligned to 2
   GuestSpan used;          // split_used_bytes(size), aligned to 4
@@ -48,6 +49,10 @@ class SplitQueue {
   // Takes the next available chain. Its spans are appended to `spans`; on anything but Pop::chain
   // the list is as before.
   Pop pop(SpanList& spans, Chain& chain);
+  // Up to `max` chains at once; returns how many. `end` says why there are no more: Pop::chain when
+  // `max` was reached. The first bytes of each are asked for, so that they are near when they are
+  // copied.
+  uint16_t pop_batch(SpanList& spans, Chain* out, uint16_t max, Pop& end);
   // Gives the chain that was popped last back untouched: it will be popped again. Chains are
   // un-popped in the reverse order of their popping, and never after a later one was completed.
   void unpop(Chain&& chain);
@@ -67,15 +72,17 @@ class SplitQueue {
   // Tells the driver that we are looking ourselves. A kick may come all the same.
   void disable_kicks();
 
-  // Chains available and not yet popped, as far as the driver has said. A jump of its index shows
-  // as more than size(), and pop() will answer broken.
-  uint16_t available_count() const {
-    return static_cast<uint16_t>(avail_->index.load_acquire() - next_avail_);
+  // Chains available and not yet popped, as far as the driver has said, at most `limit`. A jump of
+  // its index shows as more than size(), and pop() will answer broken.
+  uint16_t available_count(uint16_t limit = UINT16_MAX) const {
+    const auto count = static_cast<uint16_t>(avail_->index.load_acquire() - next_avail_);
+    return count < limit ? count : limit;
   }
   bool has_available() const { return available_count() != 0; }
 
   uint32_t size() const { return size_; }
-  uint16_t next_avail() const { return next_avail_; }  // the base to resume from
+  uint16_t next_avail() const { return next_avail_; }
+  uint32_t base() const { return next_avail_; }  // where to resume [vhost-user GET_VRING_BASE]
   uint16_t in_flight() const { return in_flight_; }
   // The caller found a fault that a ring alone cannot see: the queue is broken from now on.
   void mark_broken(RingFault fault) { fault_ = fault; }

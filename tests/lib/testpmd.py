@@ -50,9 +50,10 @@ PACKED_PATHS = {
     "packed_non_mergeable": dict(options="mrg_rxbuf=0,in_order=0", rx="standard", tx="standard",
                                  mergeable=False, in_order=False),
     "packed_in_order_mergeable": dict(options="mrg_rxbuf=1,in_order=1", rx="mergeable buffer",
-                                      tx="inorder", mergeable=True, in_order=True),
+                                      tx="standard", mergeable=True, in_order=True),
     "packed_in_order_non_mergeable": dict(options="mrg_rxbuf=0,in_order=1", rx="standard",
-                                          tx="inorder", mergeable=False, in_order=True),
+                                          tx="standard", mergeable=False, in_order=True),
+    # 512 bits wide only; testpmd has to be allowed it.
     "packed_vectorized": dict(options="mrg_rxbuf=0,in_order=1,vectorized=1", rx="vectorized",
                               tx="vectorized", mergeable=False, in_order=True),
 }
@@ -64,17 +65,23 @@ def require_testpmd(env):
         env.skip("dpdk-testpmd is not installed (Debian package dpdk-dev)")
 
 
+def require_wide_vectors(env):
+    with open("/proc/cpuinfo") as file:
+        if "avx512f" not in file.read():
+            env.skip("DPDK's vectorized path on packed rings needs AVX-512")
+
+
 class Testpmd:
     """One testpmd, interactive, its standard input kept open."""
 
     def __init__(self, env, vdevs, app_args=(), ns=None, lcores="0@(0-1),1@(0-1)", mbufs=16384,
-                 prefix=()):
+                 prefix=(), eal_args=()):
         require_testpmd(env)
         self.env = env
         self.file_prefix = f"slt{os.getpid()}{env.unique('-')}"
         argv = [*prefix, "stdbuf", "-oL", "dpdk-testpmd", "--lcores", lcores, "--no-pci",
                 "--no-huge", "-m", str(MEMORY_MIB), "--single-file-segments",
-                "--file-prefix", self.file_prefix, "--log-level=pmd.net.virtio.init:debug"]
+                *eal_args, "--file-prefix", self.file_prefix, "--log-level=pmd.net.virtio.init:debug"]
         for vdev in vdevs:
             argv += ["--vdev", vdev]
         argv += ["--", "-i", f"--total-num-mbufs={mbufs}", *app_args]
@@ -163,6 +170,9 @@ class VirtioUser(Testpmd):
                  mac="02:00:00:00:00:01", server=False, app_args=(), **options):
         self.expected = PATHS[path]
         self.packed = path in PACKED_PATHS
+        if path == "packed_vectorized":
+            require_wide_vectors(env)
+            options["eal_args"] = ["--force-max-simd-bitwidth=512"]
         vdev = (f"net_virtio_user0,path={socket},mac={mac},queues={queues},queue_size={queue_size},"
                 f"packed_vq={int(self.packed)},{self.expected['options']}" + (",server=1" if server else ""))
         app = [f"--forward-mode={forward}", f"--rxq={queues}", f"--txq={queues}", *app_args]
