@@ -9,9 +9,7 @@
 #include "control/option_schema.h"
 
 namespace sluice {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 Result<ClientOptions> parse_client_arguments(const Arguments& arguments, bool takes_watch) {
   ClientOptions options{.control_path = std::string(kControlPathDefault)};

@@ -92,10 +92,10 @@ TEST(OffloadCheck, WhatWasNotNegotiatedIsRefusedAndNothingElseIs) {
     SCOPED_TRACE(row.what);
     for (unsigned bits = 0; bits < 32; ++bits) {
       const OffloadSet allowed{.csum = (bits & 1) != 0,
-                                    .tso4 = (bits & 2) != 0,
-                                    .tso6 = (bits & 4) != 0,
-                                    .tso_ecn = (bits & 8) != 0,
-                                    .uso = (bits & 16) != 0};
+                               .tso4 = (bits & 2) != 0,
+                               .tso6 = (bits & 4) != 0,
+                               .tso_ecn = (bits & 8) != 0,
+                               .uso = (bits & 16) != 0};
       const bool is_enough = allowed.csum >= row.enough.csum && allowed.tso4 >= row.enough.tso4 &&
                              allowed.tso6 >= row.enough.tso6 &&
                              allowed.tso_ecn >= row.enough.tso_ecn && allowed.uso >= row.enough.uso;

@@ -132,8 +132,9 @@ class Port {
   virtual OffloadSet takes() const = 0;
   // What the peer takes now, after it negotiated: a TAP passes it to the kernel (TUNSETOFFLOAD).
   virtual void set_peer_takes(const OffloadSet& peer) = 0;
-  // Before the workers start: all queues of this port are breathed by one of them, so that frames may
-  // be moved between its queues. peer_is_narrower: the peer has fewer queues, so somebody has to.
+  // Before the workers start: all queues of this port are breathed by one of them, so that frames
+  // may be moved between its queues. peer_is_narrower: the peer has fewer queues, so somebody has
+  // to.
   virtual void queues_share_worker(bool /*peer_is_narrower*/) {}
   // Whether the port asks for that.
   virtual bool wants_one_worker() const { return false; }

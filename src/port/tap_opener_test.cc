@@ -213,12 +213,9 @@ TEST_F(TapOpener, SaysWhyADescriptorCannotBeUsed) {
     const char* sentence;
   };
   const Row table[] = {
-      {{1'000'000}, "no such descriptor"},
-      {{null.get()}, "is no TAP"},
-      {{fresh.get()}, "without an interface"},
-      {{layer3.get()}, "is a TUN"},
-      {{no_header.get()}, "without IFF_VNET_HDR"},
-      {{good.get(), other.get()}, "queues of one TAP"},
+      {{1'000'000}, "no such descriptor"},         {{null.get()}, "is no TAP"},
+      {{fresh.get()}, "without an interface"},     {{layer3.get()}, "is a TUN"},
+      {{no_header.get()}, "without IFF_VNET_HDR"}, {{good.get(), other.get()}, "queues of one TAP"},
   };
   for (const Row& row : table) {
     const Result<TapHandles> tap = open_tap({.name = "t0", .fds = row.fds});

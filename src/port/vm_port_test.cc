@@ -96,8 +96,8 @@ TEST_F(VmPortTest, OffersWhatItsOptionsAndItsPeerAllow) {
     make(row.options, row.peer);
     EXPECT_EQ(port->offered_features() & row.offered, row.offered);
     EXPECT_EQ(port->offered_features() & row.not_offered, 0u);
-    constexpr uint64_t kNever = feature::guest_ufo | feature::host_ufo |
-                                feature::notification_data | feature::ring_reset;
+    constexpr uint64_t kNever =
+        feature::guest_ufo | feature::host_ufo | feature::notification_data | feature::ring_reset;
     EXPECT_EQ(port->offered_features() & kNever, 0u);
   }
 }

@@ -21,17 +21,17 @@ namespace sluice {
 // Everything that a ring needs to run. Each area has been translated with the length that `size`
 // and the features ask for, and its alignment has been checked. [virtio 2.7]
 struct RingStart {
-  uint32_t index = 0;     // vhost-user vring index: 2n = to_guest, 2n+1 = from_guest, last = control
-  uint32_t size = 0;      // descriptors; a power of two for split rings
-  uint32_t base = 0;      // where to go on [vhost-user SET_VRING_BASE]
+  uint32_t index = 0;  // vhost-user vring index: 2n = to_guest, 2n+1 = from_guest, last = control
+  uint32_t size = 0;   // descriptors; a power of two for split rings
+  uint32_t base = 0;   // where to go on [vhost-user SET_VRING_BASE]
   uint64_t features = 0;  // negotiated, sanitized; ring_packed says which format it has
   GuestSpan descriptors;  // 16 * size
   GuestSpan available;    // 6 + 2 * size; of packed rings the driver's event suppression, 4
   GuestSpan used;         // 6 + 8 * size; of packed rings the device's event suppression, 4
   std::shared_ptr<const GuestMemory> memory;
-  Fd kick;                // invalid: the front end does not kick, the ring is polled (NOFD)
-  Fd call;                // invalid: the front end polls
-  Fd error;               // may be invalid
+  Fd kick;   // invalid: the front end does not kick, the ring is polled (NOFD)
+  Fd call;   // invalid: the front end polls
+  Fd error;  // may be invalid
   bool enabled = false;
 };
 

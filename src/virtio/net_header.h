@@ -14,7 +14,7 @@
 namespace sluice {
 
 inline constexpr size_t kNetHeaderBytesLegacy = 10;
-inline constexpr size_t kNetHeaderBytes = 12;  // with num_buffers: MRG_RXBUF or VERSION_1
+inline constexpr size_t kNetHeaderBytes = 12;      // with num_buffers: MRG_RXBUF or VERSION_1
 inline constexpr size_t kNetHeaderBytesHash = 20;  // with a hash behind that: HASH_REPORT
 inline constexpr size_t kNumBuffersOffset = 10;
 
