@@ -15,6 +15,8 @@
   X(bad_chain, "descriptor chain with the wrong direction or too little room")    \
   X(ring_disabled, "the guest's ring is stopped or disabled")                     \
   X(no_front_end, "no front end, or none whose driver has negotiated yet")        \
+  X(no_back_end, "no back end, or none that has negotiated yet")                  \
+  X(bad_device_buffer, "the device used receive buffers against the rules")       \
   X(no_guest_buffer, "the guest offered no buffer in time")                       \
   X(guest_buffer_too_small, "larger than the guest's buffers and it merges none") \
   X(no_frame, "the frame pool is empty")                                          \

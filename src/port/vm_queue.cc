@@ -1,8 +1,5 @@
 #include "port/vm_queue.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -18,23 +15,6 @@ constexpr uint32_t kFromGuestKick = 0;
 constexpr uint32_t kToGuestKick = 1;
 
 }  // namespace
-
-Result<FaultBell> FaultBell::create() {
-  FaultBell bell;
-  bell.event_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!bell.event_) return fail("eventfd: {}", errno_text(errno));
-  return bell;
-}
-
-void FaultBell::ring() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
-}
-
-void FaultBell::silence() {
-  uint64_t value = 0;
-  [[maybe_unused]] const ssize_t got = ::read(event_.get(), &value, sizeof value);
-}
 
 Result<std::unique_ptr<VmQueue>> VmQueue::create(FaultBell* bell) {
   auto wake = WakeSet::create();

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 
+#include "port/fault_bell.h"
 #include "port/port.h"
 #include "port/vm_from_guest.h"
 #include "port/vm_steering.h"
@@ -19,20 +20,6 @@
 #include "port/wake_set.h"
 
 namespace sluice {
-
-// What the owner of several queues hears from a worker: written by workers, read by the control
-// thread after its eventfd fired.
-class FaultBell {
- public:
-  static Result<FaultBell> create();
-  FaultBell() = default;
-  int fd() const { return event_.get(); }
-  void ring();
-  void silence();
-
- private:
-  Fd event_;
-};
 
 class VmQueue final : public PortQueue {
  public:

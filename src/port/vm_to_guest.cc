@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "packet/checksum.h"
+#include "port/offload_prepare.h"
 #include "virtio/features.h"
 
 namespace sluice {
@@ -59,7 +59,7 @@ void VmToGuest::send(Queue& queue, FrameBatch& batch, QueueCounters& counters) {
 // Finds the buffers for a frame, or says why not: for `dropped` the reason is set in the frame.
 template <class Queue>
 FrameResult VmToGuest::plan(Queue& queue, Frame& frame, QueueCounters& counters) {
-  if (const auto drop = prepare(frame)) {
+  if (const auto drop = prepare_offload(frame, guest_takes_)) {
     frame.set_dropped(*drop);
     return FrameResult::dropped;
   }
@@ -90,36 +90,6 @@ FrameResult VmToGuest::plan(Queue& queue, Frame& frame, QueueCounters& counters)
   }
   SLUICE_ASSERT(!"nothing is planned any more");
   return FrameResult::blocked;
-}
-
-// Does for the guest what it did not agree to do itself. [virtio 5.1.6.4.1]
-std::optional<DropReason> VmToGuest::prepare(Frame& frame) const {
-  OffloadMeta& offload = frame.offload();
-  switch (offload.gso_type) {
-    case GsoType::none:
-      break;
-    case GsoType::tcp4:
-      if (!guest_takes_.tso4) return DropReason::offload_not_negotiated;
-      break;
-    case GsoType::tcp6:
-      if (!guest_takes_.tso6) return DropReason::offload_not_negotiated;
-      break;
-    case GsoType::udp_l4:
-      if (!guest_takes_.uso) return DropReason::offload_not_negotiated;
-      break;
-    case GsoType::udp_fragment:
-      return DropReason::offload_not_negotiated;
-  }
-  if (offload.gso_ecn && !guest_takes_.tso_ecn) return DropReason::offload_not_negotiated;
-  if (guest_takes_.csum) return std::nullopt;
-  offload.data_valid = false;
-  if (!offload.needs_csum) return std::nullopt;
-  // A sum over guest memory by reference is for a later floor; it cannot be completed here.
-  const size_t field_end = size_t{offload.csum_start} + offload.csum_offset + 2;
-  if (frame.tail_kind() == TailKind::spans || field_end > frame.head_bytes())
-    return DropReason::offload_not_negotiated;
-  complete_checksum(frame);
-  return std::nullopt;
 }
 
 // Pops writable chains until they hold the packet and its header.

@@ -58,7 +58,6 @@ class VmToGuest {
   void fill_planned(Queue& queue);
   std::array<uint8_t, kNetHeaderBytesHash> header_of(const Planned& planned) const;
   void copy_packet(const Planned& planned);
-  std::optional<DropReason> prepare(Frame& frame) const;
 
   DeviceRing ring_;
   OffloadSet guest_takes_;
