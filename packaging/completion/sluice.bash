@@ -4,8 +4,9 @@ _sluice_keys() {
   # The keys that the list behind an option takes.
   case $1 in
     --vm) echo "socket= mode= queues= mac= mtu= rss= packed= offload= socket-mode= socket-group=" ;;
-    --tap) echo "ifname= fd= queues= napi= netns= persist= bridge= mtu=" ;;
+    --tap) echo "ifname= fd= queues= napi= netns= persist= bridge= mtu= mac=" ;;
     --macvtap) echo "ifname= queues= netns=" ;;
+    --nic) echo "socket= mode= queues= ring-size= packed= tx= offload=" ;;
   esac
 }
 
@@ -13,6 +14,7 @@ _sluice_values() {
   case $1 in
     mode) echo "server client" ;;
     napi) echo "auto on off" ;;
+    tx) echo "napi inline" ;;
     offload | packed | persist | rss) echo "on off" ;;
     ifname | bridge) ls /sys/class/net 2>/dev/null ;;
     netns) ls /run/netns 2>/dev/null ;;
@@ -39,7 +41,7 @@ _sluice_ports() {
   local i
   for ((i = 1; i < ${#SLUICE_WORDS[@]} - 1; i++)); do
     case ${SLUICE_WORDS[i]} in
-      --vm | --tap | --macvtap | --null) echo "${SLUICE_WORDS[i + 1]%%,*}" ;;
+      --vm | --tap | --macvtap | --nic | --null) echo "${SLUICE_WORDS[i + 1]%%,*}" ;;
     esac
   done
 }
@@ -81,15 +83,16 @@ _sluice() {
   previous=${SLUICE_WORDS[-2]}
   command=${SLUICE_WORDS[1]}
   if ((${#SLUICE_WORDS[@]} == 2)); then
-    mapfile -t COMPREPLY < <(compgen -W "run tap stats ports --help --version" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "run guest pktgen tap stats ports bench --help --version" -- "$current")
     return
   fi
   case $previous in
-    --vm | --tap | --macvtap) _sluice_list "$previous" "$current" ;;
+    --vm | --tap | --macvtap | --nic) _sluice_list "$previous" "$current" ;;
     --connect) _sluice_connect "$current" ;;
     --config | --control) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     --help-qemu) mapfile -t COMPREPLY < <(compgen -W "$(_sluice_ports)" -- "$current") ;;
     --batch) mapfile -t COMPREPLY < <(compgen -W "1 8 16 32 64" -- "$current") ;;
+    --socket | --report) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     --poll-us | --workers | --cpus | --null) ;;
     *) _sluice_option "$command" "$current" ;;
   esac
@@ -100,9 +103,18 @@ _sluice_option() {
   local words=""
   case $1 in
     run)
-      words="--config --vm --tap --macvtap --null --connect --batch --poll-us --workers --cpus
+      words="--config --vm --tap --macvtap --nic --null --connect --batch --poll-us --workers --cpus
              --control --hugepages --verbose --help-qemu --help"
       ;;
+    guest)
+      words="--socket --ifname --netns --mac --mode --queues --ring-size --packed --tx --offload
+             --poll-us --cpus --control --verbose --help"
+      ;;
+    pktgen)
+      words="--socket --socket-mode --mode --size --burst --flows --rate --seconds --count --proto
+             --src-mac --dst-mac --packed --tx --ring-size --cpu --irq-cpu --poll-us --json --help"
+      ;;
+    bench) words="--list --rounds --seconds --json --report --help s4-napi-tx rings" ;;
     stats) words="--control --json --watch --help" ;;
     ports) words="--control --json --help" ;;
     tap)

@@ -87,6 +87,7 @@ Daemon::~Daemon() {
   control_.reset();
   // Sessions stop their rings through the workers, so these go later, and the ports last.
   endpoints_.clear();
+  nic_endpoints_.clear();
   if (engine_) engine_->stop();
   if (!loop_) return;
   for (const Vm& vm : vms_) {
@@ -127,9 +128,16 @@ Result<void> Daemon::add_ports() {
   }
   for (const TapOptions& tap : options_.taps) {
     if (auto added = add_tap(spec_of(tap), tap.origin); !added) return added;
+    if (!tap.mac) continue;
+    auto& port = dynamic_cast<TapPort&>(*engine_->find(tap.name));
+    if (auto set = port.set_mac(*tap.mac); !set)
+      return fail("{}: {}", tap.origin.text, set.error().text);
   }
   for (const MacvtapOptions& macvtap : options_.macvtaps) {
     if (auto added = add_tap(spec_of(macvtap), macvtap.origin); !added) return added;
+  }
+  for (const NicOptions& nic : options_.nics) {
+    if (auto added = add_nic(nic); !added) return added;
   }
   for (const NullOptions& null : options_.nulls) {
     auto port = NullPort::create(null.name, pairs_of_peer(options_, *engine_, null.name));
@@ -151,6 +159,34 @@ Result<void> Daemon::add_vm(const VmOptions& options) {
   vms_.push_back({port->get(), &options});
   engine_->add(std::move(*port));
   return {};
+}
+
+Result<void> Daemon::add_nic(const NicOptions& options) {
+  auto port = NicPort::create({.name = options.name,
+                               .queue_pairs = options.queue_pairs,
+                               .ring_size = options.ring_size,
+                               .packed = options.packed,
+                               .offload = options.offload,
+                               .transmit_mode = options.transmit == NicTransmit::napi
+                                                    ? TransmitMode::napi
+                                                    : TransmitMode::inline_reclaim,
+                               .interrupt_cpu = options.interrupt_cpu});
+  if (!port) return fail("{}: {}", options.origin.text, port.error().text);
+  nics_.push_back({port->get(), &options});
+  engine_->add(std::move(*port));
+  return {};
+}
+
+// A host interface that stands for a VM has the VM's address.
+void Daemon::give_mac_to_peer(const NicPort& port) {
+  if (!port.agreement() || !port.agreement()->mac) return;
+  for (const Engine::Cable& cable : engine_->cables()) {
+    Port* peer = cable.a == &port ? cable.b : cable.b == &port ? cable.a : nullptr;
+    auto* tap = dynamic_cast<TapPort*>(peer);
+    if (tap == nullptr) continue;
+    if (auto set = tap->set_mac(*port.agreement()->mac); !set)
+      log_warning("{}: {}", tap->name(), set.error().text);
+  }
 }
 
 Result<void> Daemon::add_tap(const TapSpec& spec, const Origin& origin) {
@@ -177,6 +213,14 @@ Result<void> Daemon::open_sockets() {
     endpoints_.push_back(std::move(*endpoint));
     if (auto watched = watch_vm(*vm.port, *endpoints_.back()); !watched) return watched;
   }
+  for (const Nic& nic : nics_) {
+    auto endpoint = NicEndpoint::open(*loop_, *nic.options, *nic.port);
+    if (!endpoint) return endpoint.error();
+    nic_endpoints_.push_back(std::move(*endpoint));
+    NicPort* port = nic.port;
+    if (nic.options->mac_to_peer)
+      nic_endpoints_.back()->on_ready([this, port] { give_mac_to_peer(*port); });
+  }
   return {};
 }
 
@@ -198,6 +242,10 @@ std::string Daemon::ready_line() const {
     line +=
         fmt::format(" {} {} {};", vm.name,
                     vm.side == SocketSide::server ? "listens on" : "connects to", vm.socket_path);
+  for (const NicOptions& nic : options_.nics)
+    line +=
+        fmt::format(" {} {} {};", nic.name,
+                    nic.side == SocketSide::server ? "listens on" : "connects to", nic.socket_path);
   return line + fmt::format(" control socket {}", options_.control_path);
 }
 

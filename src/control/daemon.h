@@ -13,6 +13,7 @@
 
 #include "control/control_socket.h"
 #include "control/event_loop.h"
+#include "control/nic_endpoint.h"
 #include "control/options.h"
 #include "control/vm_endpoint.h"
 #include "engine/engine.h"
@@ -44,6 +45,8 @@ class Daemon final : public StatsSource {
   Result<void> add_vm(const VmOptions& options);
   Result<void> add_tap(const TapSpec& spec, const Origin& origin);
   Result<void> open_sockets();
+  Result<void> add_nic(const NicOptions& options);
+  void give_mac_to_peer(const NicPort& port);
   Result<void> watch_vm(VmPort& port, VmEndpoint& endpoint);
 
   RunOptions options_;
@@ -54,7 +57,13 @@ class Daemon final : public StatsSource {
     const VmOptions* options;
   };
   std::vector<Vm> vms_;
+  struct Nic {
+    NicPort* port;
+    const NicOptions* options;
+  };
+  std::vector<Nic> nics_;
   std::vector<std::unique_ptr<VmEndpoint>> endpoints_;
+  std::vector<std::unique_ptr<NicEndpoint>> nic_endpoints_;
   std::unique_ptr<ControlSocket> control_;
 };
 

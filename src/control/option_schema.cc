@@ -1,6 +1,7 @@
 #include "control/option_schema.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace sluice {
@@ -16,6 +17,7 @@ constexpr uint64_t kWorkersMax = 64;
 VmOptions& vm(RunOptions& options) { return options.vms.back(); }
 TapOptions& tap(RunOptions& options) { return options.taps.back(); }
 MacvtapOptions& macvtap(RunOptions& options) { return options.macvtaps.back(); }
+NicOptions& nic(RunOptions& options) { return options.nics.back(); }
 
 NapiMode napi_mode(std::string_view word) {
   if (word == "on") return NapiMode::on;
@@ -108,6 +110,8 @@ const KeySchema kTapKeys[] = {
     {"mtu", ValueKind::number, "N", "the interface's MTU",
      [](RunOptions& o, OptionValue v) { tap(o).mtu_bytes = static_cast<uint32_t>(v.number); },
      kMtuBytesMin, kTapMtuBytesMax},
+    {"mac", ValueKind::mac, "MAC", "the interface's MAC address",
+     [](RunOptions& o, OptionValue v) { tap(o).mac = v.mac; }},
 };
 
 const KeySchema kMacvtapKeys[] = {
@@ -119,6 +123,64 @@ const KeySchema kMacvtapKeys[] = {
     {"netns", ValueKind::text, "NS", "the network namespace of the interface: a name or a path",
      [](RunOptions& o, OptionValue v) { macvtap(o).netns = std::move(v.text); }},
 };
+
+const KeySchema kNicKeys[] = {
+    {"socket", ValueKind::path, "PATH", "the vhost-user socket of a back end (required)",
+     [](RunOptions& o, OptionValue v) { nic(o).socket_path = std::move(v.text); }},
+    {"mode",
+     ValueKind::word,
+     "client|server",
+     "client (default) connects to the back end, again and again for ever; server waits for it",
+     [](RunOptions& o, OptionValue v) {
+       nic(o).side = v.text == "server" ? SocketSide::server : SocketSide::client;
+     },
+     0,
+     0,
+     {"client", "server"}},
+    {"queues", ValueKind::number, "N", "queue pairs asked for (default 1)",
+     [](RunOptions& o, OptionValue v) { nic(o).queue_pairs = static_cast<uint32_t>(v.number); }, 1,
+     kQueuePairsMax},
+    {"ring-size", ValueKind::number, "N", "descriptors of each ring (default 256)",
+     [](RunOptions& o, OptionValue v) { nic(o).ring_size = static_cast<uint32_t>(v.number); }, 2,
+     kRingSizeMax},
+    {"packed",
+     ValueKind::word,
+     "on|off",
+     "packed rings, and no others (default off: split rings)",
+     [](RunOptions& o, OptionValue v) { nic(o).packed = v.text == "on"; },
+     0,
+     0,
+     {"on", "off"}},
+    {"tx",
+     ValueKind::word,
+     "napi|inline",
+     "when sent buffers are taken back: from a poll (default), or inside transmit",
+     [](RunOptions& o, OptionValue v) {
+       nic(o).transmit = v.text == "inline" ? NicTransmit::inline_reclaim : NicTransmit::napi;
+     },
+     0,
+     0,
+     {"napi", "inline"}},
+    {"offload",
+     ValueKind::word,
+     "on|off",
+     "leave checksums and segmentation to the device, and take them from it (default on)",
+     [](RunOptions& o, OptionValue v) { nic(o).offload = v.text == "on"; },
+     0,
+     0,
+     {"on", "off"}},
+};
+
+Result<void> finish_nic(RunOptions& options) {
+  const NicOptions& entry = nic(options);
+  if (entry.socket_path.empty())
+    return usage_failure("{}: no socket: say where the back end is, socket=/run/sluice/vm0.sock",
+                         entry.origin.text);
+  if (!entry.packed && !std::has_single_bit(entry.ring_size))
+    return usage_failure("{}: ring-size={} is no power of two: split rings need one; or packed=on",
+                         entry.origin.text, entry.ring_size);
+  return {};
+}
 
 Result<void> finish_vm(RunOptions& options) {
   const VmOptions& entry = vm(options);
@@ -197,6 +259,13 @@ const ListSchema kLists[] = {
        o.macvtaps.back().origin = std::move(origin);
      },
      finish_macvtap},
+    {"nic", "the driver side of virtio-net: plugs into any vhost-user back end",
+     "--nic nic0,socket=/run/sluice/vm0.sock,packed=on", kNicKeys,
+     [](RunOptions& o, std::string name, Origin origin) {
+       o.nics.emplace_back().name = std::move(name);
+       o.nics.back().origin = std::move(origin);
+     },
+     finish_nic},
     {"null",
      "a port that takes every frame and brings none",
      "--null n0",

@@ -70,6 +70,7 @@ struct TapOptions {
   bool persist = false;
   std::string bridge;
   std::optional<uint32_t> mtu_bytes;
+  std::optional<MacAddress> mac;
   Origin origin;
   bool operator==(const TapOptions&) const = default;
 };
@@ -81,6 +82,24 @@ struct MacvtapOptions {
   std::string netns;
   Origin origin;
   bool operator==(const MacvtapOptions&) const = default;
+};
+
+enum class NicTransmit : uint8_t { napi, inline_reclaim };
+
+// The driver side of virtio-net: plugs into a vhost-user back end.
+struct NicOptions {
+  std::string name;
+  std::string socket_path;
+  SocketSide side = SocketSide::client;
+  uint32_t queue_pairs = 1;
+  uint32_t ring_size = 256;
+  bool packed = false;
+  bool offload = true;
+  NicTransmit transmit = NicTransmit::napi;
+  int interrupt_cpu = -1;    // a thread of its own handles transmit interrupts there
+  bool mac_to_peer = false;  // a TAP at the other end takes the device's address
+  Origin origin;
+  bool operator==(const NicOptions&) const = default;
 };
 
 struct NullOptions {
@@ -101,6 +120,7 @@ struct RunOptions {
   std::vector<VmOptions> vms;
   std::vector<TapOptions> taps;
   std::vector<MacvtapOptions> macvtaps;
+  std::vector<NicOptions> nics;
   std::vector<NullOptions> nulls;
   std::vector<ConnectOptions> connections;
   uint32_t batch_frames = kBatchFramesMax;

@@ -19,6 +19,7 @@ std::vector<NamedPort> all_ports(const RunOptions& options) {
   for (const auto& port : options.vms) ports.push_back({port.name, port.origin.text});
   for (const auto& port : options.taps) ports.push_back({port.name, port.origin.text});
   for (const auto& port : options.macvtaps) ports.push_back({port.name, port.origin.text});
+  for (const auto& port : options.nics) ports.push_back({port.name, port.origin.text});
   for (const auto& port : options.nulls) ports.push_back({port.name, port.origin.text, true});
   return ports;
 }
@@ -56,6 +57,10 @@ Result<void> check_sockets(const RunOptions& options) {
       return usage_failure("{}: socket={} is the control socket: choose another, or --control PATH",
                            vm.origin.text, vm.socket_path);
     }
+  }
+  for (const NicOptions& nic : options.nics) {
+    const Result<void> claimed = claims.claim("socket", nic.socket_path, nic.origin.text);
+    if (!claimed) return claimed;
   }
   return {};
 }

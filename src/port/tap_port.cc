@@ -2,6 +2,7 @@
 
 #include <linux/if_tun.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
@@ -406,6 +407,17 @@ void TapPort::set_active_queues(const std::vector<bool>& active) {
       log_warning("{}: cannot {} queue {} of {}: {}", name(), active[i] ? "attach" : "detach", i,
                   ifname_, done.error().text);
   }
+}
+
+Result<void> TapPort::set_mac(const std::array<uint8_t, 6>& mac) {
+  ifreq request{};
+  request.ifr_hwaddr.sa_family = ARPHRD_ETHER;
+  std::memcpy(request.ifr_hwaddr.sa_data, mac.data(), mac.size());
+  // On the TAP's own descriptor, so that its namespace does not matter.
+  if (::ioctl(queues_[0]->fd(), SIOCSIFHWADDR, &request) != 0)
+    return fail("{} does not take the address {:02x}: {}", ifname_, fmt::join(mac, ":"),
+                errno_text(errno));
+  return {};
 }
 
 }  // namespace sluice

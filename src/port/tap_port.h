@@ -113,6 +113,9 @@ class TapPort final : public Port {
   // carrier away.
   void set_active_queues(const std::vector<bool>& active) override;
 
+  // Gives the interface that address, whatever namespace it is in.
+  Result<void> set_mac(const std::array<uint8_t, 6>& mac);
+
   // The interface's name, and one line for the log that says what was agreed.
   const std::string& ifname() const { return ifname_; }
   const std::string& description() const { return description_; }

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-Connection::Connection(Fd socket) : socket_(std::move(socket)) {
+Connection::Connection(Fd socket, Expects expects) : socket_(std::move(socket)), expects_(expects) {
   const int flags = ::fcntl(socket_.get(), F_GETFL);
   if (flags >= 0) ::fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK);
 }
@@ -17,7 +17,8 @@ Receive Connection::receive(ReceivedMessage& message) {
   if (!header_parsed_) {
     const Fill filled = fill(header_bytes_, header_have_bytes_);
     if (filled != Fill::full) return ended(filled);
-    auto header = parse_header(header_bytes_);
+    auto header = expects_ == Expects::requests ? parse_header(header_bytes_)
+                                                : parse_reply_header(header_bytes_);
     if (!header) return stop(header.error().text);
     partial_.header = *header;
     partial_.payload.resize(header->payload_bytes);  // bounded by kPayloadBytesMax: parse_header()
@@ -104,17 +105,38 @@ Receive Connection::ended(Fill fill) {
   return Receive::closed;
 }
 
-Result<void> Connection::send(std::span<const uint8_t> message) {
+Result<void> Connection::send(std::span<const uint8_t> message, std::span<const int> fds) {
+  SLUICE_ASSERT(fds.size() <= kMessageFdsMax);
+  iovec bytes{const_cast<uint8_t*>(message.data()), message.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMessageFdsMax)] = {};
+  msghdr out{};
+  out.msg_iov = &bytes;
+  out.msg_iovlen = 1;
+  if (!fds.empty()) {
+    out.msg_control = control;
+    out.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* part = CMSG_FIRSTHDR(&out);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(part), fds.data(), fds.size_bytes());
+  }
+  const char* who = expects_ == Expects::requests ? "front" : "back";
+  const char* what = expects_ == Expects::requests ? "replies" : "messages";
   for (;;) {  // bounded: repeats only when a signal came
-    const ssize_t count =
-        ::send(socket_.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t count = ::sendmsg(socket_.get(), &out, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count == static_cast<ssize_t>(message.size())) return {};
-    if (count >= 0) return fail("the front end does not read its replies");
+    if (count >= 0) return fail("the {} end does not read its {}", who, what);
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK)
-      return fail("the front end does not read its replies");
-    return fail("sending a reply failed: {}", errno_text(errno));
+      return fail("the {} end does not read its {}", who, what);
+    return fail("sending failed: {}", errno_text(errno));
   }
+}
+
+void Connection::end() {
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  stopped_ = true;
 }
 
 }  // namespace sluice

@@ -42,9 +42,12 @@ struct ReceivedMessage {
   bool fds_lost = false;  // more descriptors were sent than a message may have or we could take
 };
 
+// What comes in: a back end gets requests, a front end the replies to its own.
+enum class Expects : uint8_t { requests, replies };
+
 class Connection {
  public:
-  explicit Connection(Fd socket);
+  explicit Connection(Fd socket, Expects expects = Expects::requests);
 
   int fd() const { return socket_.get(); }
   // Reads on. `message` is filled only when the answer is Receive::message.
@@ -52,7 +55,10 @@ class Connection {
   const std::string& error() const { return error_; }
   // Sends a whole message at once. Replies are small and read one by one: a peer that leaves so
   // many unread that the socket is full does not get to make us wait, or to fill our memory.
-  Result<void> send(std::span<const uint8_t> message);
+  // `fds` go along with the first byte; they stay the caller's.
+  Result<void> send(std::span<const uint8_t> message, std::span<const int> fds = {});
+  // Nothing more goes either way; the descriptor stays open for whoever watches it.
+  void end();
 
  private:
   enum class Fill : uint8_t { full, partial, end, failed };
@@ -62,6 +68,7 @@ class Connection {
   Receive ended(Fill fill);
 
   Fd socket_;
+  Expects expects_;
   std::array<uint8_t, kHeaderBytes> header_bytes_{};
   size_t header_have_bytes_ = 0;
   size_t payload_have_bytes_ = 0;

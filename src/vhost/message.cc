@@ -132,17 +132,33 @@ std::string request_name(uint32_t request) {
   return row != nullptr ? std::string(row->name) : fmt::format("request {}", request);
 }
 
-Result<MessageHeader> parse_header(std::span<const uint8_t> bytes) {
+namespace {
+
+Result<MessageHeader> parse_any_header(std::span<const uint8_t> bytes) {
   auto header = load_exactly<MessageHeader>(bytes);
   if (!header) return header;
   if ((header->flags & kFlagsVersionMask) != kFlagsVersion)
     return fail("{} with protocol version {}, only version {} exists",
                 request_name(header->request), header->flags & kFlagsVersionMask, kFlagsVersion);
-  if ((header->flags & kFlagsReply) != 0)
-    return fail("{} is marked as a reply, but nothing was asked", request_name(header->request));
   if (header->payload_bytes > kPayloadBytesMax)
     return fail("{} announces a payload of {} bytes, the limit is {}",
                 request_name(header->request), header->payload_bytes, kPayloadBytesMax);
+  return header;
+}
+
+}  // namespace
+
+Result<MessageHeader> parse_header(std::span<const uint8_t> bytes) {
+  auto header = parse_any_header(bytes);
+  if (header && (header->flags & kFlagsReply) != 0)
+    return fail("{} is marked as a reply, but nothing was asked", request_name(header->request));
+  return header;
+}
+
+Result<MessageHeader> parse_reply_header(std::span<const uint8_t> bytes) {
+  auto header = parse_any_header(bytes);
+  if (header && (header->flags & kFlagsReply) == 0)
+    return fail("{} came where an answer belongs", request_name(header->request));
   return header;
 }
 
@@ -255,6 +271,12 @@ std::vector<uint8_t> build_config_reply(const ConfigAccess& access) {
   std::memcpy(payload.data(), head, sizeof head);
   payload.insert(payload.end(), access.bytes.begin(), access.bytes.end());
   return build_reply(Request::get_config, payload);
+}
+
+std::vector<uint8_t> build_request(Request request, std::span<const uint8_t> payload,
+                                   bool needs_reply) {
+  return build_message(static_cast<uint32_t>(request),
+                       kFlagsVersion | (needs_reply ? kFlagsNeedReply : 0), payload);
 }
 
 std::vector<uint8_t> build_backend_request(BackendRequest request) {

@@ -171,6 +171,8 @@ std::string request_name(uint32_t request);
 // The first kHeaderBytes of a message. Refuses what makes the rest of the stream unreadable:
 // another version, the reply flag, a payload over kPayloadBytesMax.
 Result<MessageHeader> parse_header(std::span<const uint8_t> bytes);
+// The same for an answer, which has to carry the reply flag.
+Result<MessageHeader> parse_reply_header(std::span<const uint8_t> bytes);
 // Whether the request exists and carries as much as it may. `fd_count` includes surplus ones.
 Result<const RequestRow*> check_request(const MessageHeader& header, size_t fd_count);
 
@@ -234,6 +236,9 @@ std::vector<uint8_t> build_reply(Request request, std::span<const uint8_t> paylo
 std::vector<uint8_t> build_u64_reply(Request request, uint64_t value);
 std::vector<uint8_t> build_vring_state_reply(Request request, VringState state);
 std::vector<uint8_t> build_config_reply(const ConfigAccess& access);
+// A whole request of a front end. `needs_reply`: REPLY_ACK was agreed, and an ack is wanted.
+std::vector<uint8_t> build_request(Request request, std::span<const uint8_t> payload,
+                                   bool needs_reply);
 // A message of ours on the back-end request channel, without payload and without a reply.
 std::vector<uint8_t> build_backend_request(BackendRequest request);
 

@@ -24,12 +24,12 @@ STOP_SECONDS_MAX = 2
 
 
 class Daemon:
-    def __init__(self, env, args, ns=None, prefix=(), extra_env=None):
-        """`args`: what follows `sluice run`. `prefix`: a command in front (taskset, setpriv, …)."""
+    def __init__(self, env, args, ns=None, prefix=(), extra_env=None, command="run"):
+        """`args`: what follows `sluice run` (or another command that serves). `prefix`: a command in front (taskset, setpriv, …)."""
         self.env = env
         self.ns = ns
         self.control = env.path(env.unique("control") + ".sock")
-        argv = [*prefix, env.sluice, "run", *args, "--control", self.control]
+        argv = [*prefix, env.sluice, command, *args, "--control", self.control]
         self.process = (ns or env).popen(argv, name="sluice-", extra_env=extra_env)
         self.ended = False
         env.defer(self._finish)

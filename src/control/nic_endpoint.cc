@@ -1,0 +1,155 @@
+#include "control/nic_endpoint.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kRetryFirstNs = 100'000'000;
+constexpr uint64_t kRetryLastNs = 1'600'000'000;
+
+}  // namespace
+
+Result<std::unique_ptr<NicEndpoint>> NicEndpoint::open(EventLoop& loop, const NicOptions& options,
+                                                       NicPort& port) {
+  std::unique_ptr<NicEndpoint> endpoint(new NicEndpoint(loop, options, port));
+  NicEndpoint* self = endpoint.get();
+  auto watched = loop.watch(port.fault_fd(), EPOLLIN, [self](uint32_t) {
+    if (const auto fault = self->port_.take_fault())
+      self->drop(fmt::format("the device broke a ring: {}", *fault));
+  });
+  if (!watched) return watched.error();
+  if (options.side == SocketSide::client) {
+    endpoint->connect_or_retry();
+    return endpoint;
+  }
+  Result<UnixListener> listener = listen_unix(options.socket_path, 0660, "");
+  if (!listener)
+    return Failure{fmt::format("{}: {}", options.origin.text, listener.error().text),
+                   listener.error().is_usage};
+  endpoint->acceptor_ = std::make_unique<Acceptor>(loop, std::move(*listener), [self](Fd socket) {
+    // One back end at a time: who comes while another is there is closed.
+    if (self->session_ == nullptr) self->start_session(std::move(socket));
+  });
+  if (auto started = endpoint->acceptor_->start(); !started) return started.error();
+  return endpoint;
+}
+
+NicEndpoint::NicEndpoint(EventLoop& loop, const NicOptions& options, NicPort& port)
+    : loop_(loop),
+      port_(port),
+      socket_path_(options.socket_path),
+      side_(options.side),
+      retry_delay_ns_(kRetryFirstNs) {}
+
+NicEndpoint::~NicEndpoint() {
+  loop_.cancel_timer(retry_timer_);
+  loop_.cancel_timer(deadline_timer_);
+  loop_.unwatch(port_.fault_fd());
+  for (const int fd : {watched_socket_, watched_request_, watched_control_}) {
+    if (fd >= 0) loop_.unwatch(fd);
+  }
+  session_.reset();
+}
+
+void NicEndpoint::start_session(Fd socket) {
+  was_ready_ = false;
+  watched_socket_ = socket.get();
+  session_ = std::make_unique<FrontEndSession>(std::move(socket), port_);
+  auto watched = loop_.watch(watched_socket_, EPOLLIN, [this](uint32_t) {
+    session_->on_readable();
+    look_after();
+  });
+  if (!watched) {
+    watched_socket_ = -1;
+    drop(watched.error().text);
+    return;
+  }
+  look_after();
+}
+
+void NicEndpoint::look_after() {
+  if (session_->state() == SessionState::closed) {
+    last_failure_ = session_->close_reason();
+    end_session();
+    return;
+  }
+  if (session_->request_fd() != watched_request_) {
+    if (watched_request_ >= 0) loop_.unwatch(watched_request_);
+    watched_request_ = session_->request_fd();
+    if (watched_request_ >= 0 && !loop_.watch(watched_request_, EPOLLIN, [this](uint32_t) {
+          session_->on_request();
+          look_after();
+        }))
+      watched_request_ = -1;
+  }
+  loop_.cancel_timer(deadline_timer_);
+  deadline_timer_ = 0;
+  if (session_->deadline_ns() != 0) {
+    const uint64_t now_ns = monotonic_ns();
+    const uint64_t wait_ns = std::max(session_->deadline_ns(), now_ns) - now_ns;
+    deadline_timer_ = loop_.add_timer(wait_ns, [this] {
+      deadline_timer_ = 0;
+      session_->on_deadline();
+      look_after();
+    });
+  }
+  if (was_ready_ || !session_->is_ready()) return;
+  was_ready_ = true;
+  retry_delay_ns_ = kRetryFirstNs;
+  logged_failure_.clear();
+  watched_control_ = port_.control_fd();
+  if (watched_control_ >= 0 &&
+      !loop_.watch(watched_control_, EPOLLIN, [this](uint32_t) { port_.on_control_event(); }))
+    watched_control_ = -1;
+  if (on_ready_) on_ready_();
+}
+
+void NicEndpoint::end_session() {
+  loop_.cancel_timer(deadline_timer_);
+  deadline_timer_ = 0;
+  for (int* fd : {&watched_socket_, &watched_request_, &watched_control_}) {
+    if (*fd >= 0) loop_.unwatch(*fd);
+    *fd = -1;
+  }
+  session_.reset();
+  if (side_ == SocketSide::client) retry_later();
+}
+
+void NicEndpoint::drop(const std::string& reason) {
+  if (session_ == nullptr) return;
+  last_failure_ = reason;
+  log_warning("{}: back end dropped: {}", port_.name(), reason);
+  // What it watches is closed with it.
+  for (int* fd : {&watched_socket_, &watched_request_, &watched_control_}) {
+    if (*fd >= 0) loop_.unwatch(*fd);
+    *fd = -1;
+  }
+  session_->close();
+  end_session();
+}
+
+void NicEndpoint::connect_or_retry() {
+  Result<Fd> socket = connect_unix(socket_path_);
+  if (socket) return start_session(std::move(*socket));
+  last_failure_ = socket.error().text;
+  if (last_failure_ != logged_failure_) {  // once a cause
+    logged_failure_ = last_failure_;
+    log_warning("{}: {}: trying again until there is a back end", port_.name(), last_failure_);
+  }
+  retry_later();
+}
+
+void NicEndpoint::retry_later() {
+  if (retry_timer_ != 0) return;
+  retry_timer_ = loop_.add_timer(retry_delay_ns_, [this] {
+    retry_timer_ = 0;
+    connect_or_retry();
+  });
+  retry_delay_ns_ = std::min(2 * retry_delay_ns_, kRetryLastNs);
+}
+
+}  // namespace sluice

@@ -1,0 +1,120 @@
+// FrontEndSession: the front end's half of vhost-user over one socket: negotiates with a back end,
+// hands it memory and rings, and watches over it until it goes.
+//
+// What: the protocol, step by step, without ever waiting: the owner calls on_readable() when fd()
+// is, on_request() when request_fd() is, and on_deadline() when deadline_ns() has passed. What not:
+// rings and buffers, which are the FrontEndDriver's, or how the socket came about.
+//
+//   step        what goes out                                            what has to come back
+//   features    GET_FEATURES, SET_OWNER                                  what the device offers
+//   protocol    GET_PROTOCOL_FEATURES                                    if bit 30 was offered
+//   capacity    SET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_CONFIG         as far as offered
+//   setup       SET_FEATURES, memory, log, inflight, rings, status       acks, or a barrier
+//   running     -                                                        configuration changes
+//
+// The back end is hostile: an answer that was not asked for, of a wrong size, with descriptors that
+// do not belong, or none at all within kAnswerMillisecondsMax, ends the session with a sentence.
+// [vhost-user]
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "vhost/backend_session.h"
+#include "vhost/connection.h"
+#include "vhost/front_end_driver.h"
+
+namespace sluice {
+
+// How long a back end may take for one answer.
+inline constexpr uint64_t kAnswerMillisecondsMax = 5000;
+
+class FrontEndSession {
+ public:
+  // `now_ns`: the clock, replaced by tests.
+  FrontEndSession(Fd socket, FrontEndDriver& driver, std::function<uint64_t()> now_ns);
+  FrontEndSession(Fd socket, FrontEndDriver& driver);
+  ~FrontEndSession();
+  FrontEndSession(const FrontEndSession&) = delete;
+  FrontEndSession& operator=(const FrontEndSession&) = delete;
+
+  int fd() const { return connection_.fd(); }
+  SessionState on_readable();
+  // The back end's own channel; -1 while there is none.
+  int request_fd() const { return requests_ ? requests_->fd() : -1; }
+  SessionState on_request();
+  // When on_deadline() has to be called; 0: nothing is waited for.
+  uint64_t deadline_ns() const { return deadline_ns_; }
+  SessionState on_deadline();
+  void close();
+
+  SessionState state() const { return state_; }
+  bool is_ready() const { return step_ == Step::running; }
+  const FrontEndAgreement& agreement() const { return agreement_; }
+  const std::string& close_reason() const { return close_reason_; }
+
+ private:
+  enum class Step : uint8_t { features, protocol, capacity, setup, running };
+  using Handler = std::function<Result<void>(ReceivedMessage&)>;
+  struct Outgoing {
+    Request request;
+    std::vector<uint8_t> bytes;
+    std::vector<Fd> fds;
+    Handler handler;  // empty: nothing comes back
+  };
+  struct Expected {
+    Request request;
+    Handler handler;
+  };
+
+  // Asks, or tells; with REPLY_ACK every telling is answered.
+  void ask(Request request, std::span<const uint8_t> payload, Handler handler);
+  void tell(Request request, std::span<const uint8_t> payload, std::vector<Fd> fds = {});
+  void tell_u64(Request request, uint64_t value);
+  void tell_ring(Request request, uint32_t index, uint32_t value);
+  void tell_ring_fd(Request request, uint32_t index, Fd fd);
+  void barrier();
+  Result<void> pump();
+  Result<void> next_step();
+  Result<void> handle(ReceivedMessage& message);
+  SessionState finish(const Result<void>& result);
+  void close_with(std::string reason);
+
+  // The steps; in front_end_session_steps.cc.
+  void ask_features();
+  void ask_protocol_features();
+  void ask_capacity();
+  Result<void> agree();
+  Result<void> set_up();
+  Result<void> offer_request_channel();
+  Result<void> share_log(const FrontEndLayout& layout);
+  void ask_inflight(const FrontEndLayout& layout);
+  void set_up_ring(FrontEndRing& ring);
+  Result<void> take_config(std::span<const uint8_t> payload);
+  Result<void> take_inflight(ReceivedMessage& message);
+  bool speaks(uint64_t feature) const { return (protocol_features_ & feature) != 0; }
+
+  FrontEndDriver& driver_;
+  Connection connection_;
+  std::unique_ptr<Connection> requests_;
+  std::function<uint64_t()> now_ns_;
+  Step step_ = Step::features;
+  SessionState state_ = SessionState::open;
+  std::string close_reason_;
+  std::deque<Outgoing> outgoing_;
+  std::deque<Expected> expected_;
+  uint64_t deadline_ns_ = 0;
+
+  uint64_t offered_ = 0;
+  bool has_protocol_features_ = false;
+  uint64_t protocol_features_ = 0;
+  uint32_t queue_num_ = 1;
+  uint32_t config_pairs_ = 0;  // 0: the configuration was not read
+  bool told_driver_ = false;   // agreed() was called, so session_closed() has to be
+  FrontEndAgreement agreement_;
+};
+
+}  // namespace sluice
