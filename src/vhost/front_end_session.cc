@@ -98,8 +98,10 @@ Result<void> FrontEndSession::pump() {
       if (outgoing_.empty()) break;
     }
     if (outgoing_.empty() || expected_.size() >= kExpectedMax) break;
-    // Whatever follows a question may need its answer read first: a barrier in the stream.
+    // Answers come in the order of the questions, so the one that is waited for is the last.
+    if (held_up_ && !expected_.empty()) break;
     Outgoing& message = outgoing_.front();
+    held_up_ = message.holds_up;
     std::vector<int> fds;
     for (const Fd& fd : message.fds) fds.push_back(fd.get());
     if (auto sent = connection_.send(message.bytes, fds); !sent)

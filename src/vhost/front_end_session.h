@@ -6,9 +6,10 @@
 // rings and buffers, which are the FrontEndDriver's, or how the socket came about.
 //
 //   step        what goes out                                            what has to come back
-//   features    GET_FEATURES, SET_OWNER                                  what the device offers
+//   features    GET_FEATURES                                             what the device offers
 //   protocol    GET_PROTOCOL_FEATURES                                    if bit 30 was offered
-//   capacity    SET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_CONFIG         as far as offered
+//   capacity    SET_PROTOCOL_FEATURES, SET_OWNER, GET_QUEUE_NUM,         as far as offered
+//               GET_CONFIG
 //   setup       SET_FEATURES, memory, log, inflight, rings, status       acks, or a barrier
 //   running     -                                                        configuration changes
 //
@@ -63,7 +64,8 @@ class FrontEndSession {
     Request request;
     std::vector<uint8_t> bytes;
     std::vector<Fd> fds;
-    Handler handler;  // empty: nothing comes back
+    Handler handler;        // empty: nothing comes back
+    bool holds_up = false;  // nothing follows before its answer
   };
   struct Expected {
     Request request;
@@ -106,6 +108,7 @@ class FrontEndSession {
   std::string close_reason_;
   std::deque<Outgoing> outgoing_;
   std::deque<Expected> expected_;
+  bool held_up_ = false;  // the last message that went out holds up the next
   uint64_t deadline_ns_ = 0;
 
   uint64_t offered_ = 0;

@@ -213,8 +213,8 @@ Result<void> FrontEndSession::share_log(const FrontEndLayout& layout) {
   return {};
 }
 
-// The back end's account of what it has taken: made by it, kept by us, given to its successor.
-// [vhost-user GET_INFLIGHT_FD]
+// The back end's account of what it has taken: made by it and given back to it. A successor gets
+// new rings, and a new account. The rings wait for it. [vhost-user GET_INFLIGHT_FD]
 void FrontEndSession::ask_inflight(const FrontEndLayout& layout) {
   InflightWire wire;
   wire.queue_count = static_cast<uint16_t>(layout.rings.size());
@@ -222,6 +222,7 @@ void FrontEndSession::ask_inflight(const FrontEndLayout& layout) {
     wire.queue_size = std::max(wire.queue_size, static_cast<uint16_t>(ring.size));
   ask(Request::get_inflight_fd, bytes_of(wire).first(kInflightWireBytes),
       [this](ReceivedMessage& message) { return take_inflight(message); });
+  outgoing_.back().holds_up = true;
 }
 
 Result<void> FrontEndSession::take_inflight(ReceivedMessage& message) {
@@ -235,11 +236,10 @@ Result<void> FrontEndSession::take_inflight(ReceivedMessage& message) {
     return fail("{} bytes at {} are more than an account needs", wire.mmap_bytes, wire.mmap_offset);
   std::vector<Fd> files;
   files.push_back(std::move(message.fds[0]));
-  // In front of the rings, which wait behind this answer.
-  std::deque<Outgoing> later = std::move(outgoing_);
-  outgoing_.clear();
   tell(Request::set_inflight_fd, bytes_of(wire).first(kInflightWireBytes), std::move(files));
-  for (Outgoing& each : later) outgoing_.push_back(std::move(each));
+  // In front of the rings, which wait behind this answer.
+  outgoing_.push_front(std::move(outgoing_.back()));
+  outgoing_.pop_back();
   return {};
 }
 

@@ -255,17 +255,16 @@ TEST_F(OwnBackEnd, EndsWithTheNameOfTheMessageThatWasRefused) {
 TEST(FrontEndSession, SpeaksInThisOrderWithABackEndThatKnowsEverything) {
   FrontEndBench bench;
   bench.driver.wanted &= ~(feature::ctrl_vq | feature::mq);
-  bench.back_end.protocol_features &= ~pf::inflight_shmfd;
   bench.talk();
   ASSERT_TRUE(bench.session->is_ready()) << bench.reason();
   EXPECT_THAT(bench.back_end.names,
               ElementsAre("GET_FEATURES", "GET_PROTOCOL_FEATURES", "SET_PROTOCOL_FEATURES",
                           "SET_OWNER", "GET_QUEUE_NUM", "GET_CONFIG", "SET_FEATURES", "SET_STATUS",
-                          "SET_BACKEND_REQ_FD", "SET_MEM_TABLE", "SET_LOG_BASE", "SET_VRING_NUM",
+                          "SET_BACKEND_REQ_FD", "SET_MEM_TABLE", "SET_LOG_BASE", "GET_INFLIGHT_FD",
+                          "SET_INFLIGHT_FD", "SET_VRING_NUM", "SET_VRING_BASE", "SET_VRING_ADDR",
+                          "SET_VRING_ERR", "SET_VRING_CALL", "SET_VRING_KICK", "SET_VRING_NUM",
                           "SET_VRING_BASE", "SET_VRING_ADDR", "SET_VRING_ERR", "SET_VRING_CALL",
-                          "SET_VRING_KICK", "SET_VRING_NUM", "SET_VRING_BASE", "SET_VRING_ADDR",
-                          "SET_VRING_ERR", "SET_VRING_CALL", "SET_VRING_KICK", "SET_VRING_ENABLE",
-                          "SET_VRING_ENABLE", "SET_STATUS"));
+                          "SET_VRING_KICK", "SET_VRING_ENABLE", "SET_VRING_ENABLE", "SET_STATUS"));
 }
 
 TEST(FrontEndSession, SpeaksInThisOrderWithABackEndThatKnowsNothing) {
@@ -281,6 +280,39 @@ TEST(FrontEndSession, SpeaksInThisOrderWithABackEndThatKnowsNothing) {
                           "SET_VRING_BASE", "SET_VRING_ADDR", "SET_VRING_ERR", "SET_VRING_CALL",
                           "SET_VRING_KICK", "GET_FEATURES", "GET_FEATURES"));
   EXPECT_EQ(bench.session->agreement().protocol_features, 0u);
+}
+
+// What the back end has to keep account in must be there before its rings start.
+TEST(FrontEndSession, SetsUpNoRingBeforeTheInflightAreaIsWhereItBelongs) {
+  for (const uint64_t others : {uint64_t{0}, pf::reply_ack, pf::status | pf::config}) {
+    FrontEndBench bench;
+    bench.back_end.protocol_features = pf::inflight_shmfd | others;
+    bench.talk();
+    ASSERT_TRUE(bench.session->is_ready()) << bench.reason();
+    const Names& names = bench.back_end.names;
+    const auto set = std::find(names.begin(), names.end(), "SET_INFLIGHT_FD");
+    ASSERT_NE(set, names.end());
+    EXPECT_EQ(set, std::find(names.begin(), names.end(), "SET_VRING_NUM") - 1);
+    EXPECT_EQ(set, std::find(names.begin(), names.end(), "GET_INFLIGHT_FD") + 1);
+  }
+}
+
+TEST(FrontEndSession, GivesTheInflightAreaBackAsItCame) {
+  FrontEndBench bench;
+  bench.talk();
+  const auto set = bench.back_end.all(Request::set_inflight_fd);
+  ASSERT_EQ(set.size(), 1u);
+  EXPECT_EQ(set[0]->payload, inflight_payload(4096, 0, 2, 256));
+  ASSERT_EQ(set[0]->fds.size(), 1u);
+  EXPECT_TRUE(is_same_file(set[0]->fds[0], bench.back_end.inflight));
+}
+
+TEST(FrontEndSession, SetsNoInflightAreaWhereTheBackEndKeepsNone) {
+  FrontEndBench bench;
+  bench.back_end.inflight_bytes = 0;
+  bench.talk();
+  ASSERT_TRUE(bench.session->is_ready()) << bench.reason();
+  EXPECT_THAT(bench.back_end.names, Not(Contains("SET_INFLIGHT_FD")));
 }
 
 TEST(FrontEndSession, UsesEachProtocolFeatureWhereItIsOfferedAndOnlyThere) {

@@ -241,7 +241,8 @@ class ScriptedBackEnd {
   uint16_t config_pairs = 1;
   uint16_t config_mtu_bytes = 1500;
   uint8_t mac_last = 0x56;
-  uint64_t inflight_bytes = 4096;
+  uint64_t inflight_bytes = 4096;  // 0: it keeps no account
+  Fd inflight = make_memory(4096);
   bool one_byte_at_a_time = false;
   std::function<void()> after_byte;
   // True: it has been dealt with.
@@ -264,7 +265,7 @@ class ScriptedBackEnd {
       case Request::get_config:
         return config_payload(config_pairs, config_mtu_bytes, mac_last);
       case Request::get_inflight_fd:
-        fds.push_back(make_memory(inflight_bytes));
+        if (inflight_bytes != 0) fds.push_back(copy_of(inflight));
         return inflight_payload(inflight_bytes, 0, 2, 256);
       default:
         return bytes_of(uint64_t{0});
