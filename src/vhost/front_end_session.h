@@ -90,6 +90,7 @@ class FrontEndSession {
   void ask_protocol_features();
   void ask_capacity();
   Result<void> agree();
+  uint32_t device_queue_pairs() const;
   Result<void> set_up();
   Result<void> offer_request_channel();
   Result<void> share_log(const FrontEndLayout& layout);
@@ -116,7 +117,6 @@ class FrontEndSession {
   uint64_t protocol_features_ = 0;
   uint32_t queue_num_ = 1;
   uint32_t config_pairs_ = 0;  // 0: the configuration was not read
-  bool told_driver_ = false;   // agreed() was called, so session_closed() has to be
   FrontEndAgreement agreement_;
 };
 

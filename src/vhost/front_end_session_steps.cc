@@ -26,6 +26,9 @@ constexpr uint64_t kStatusDriverOk = kStatusFeaturesOk | 4;
 // A back end's account of what is in flight needs some bytes a descriptor; this is far beyond.
 constexpr uint64_t kInflightBytesMax = 64 << 20;
 
+// The index that goes with a descriptor has eight bits. [vhost-user A vring descriptor index]
+constexpr uint32_t kRingIndexMax = 0xff;
+
 constexpr uint64_t kSpokenProtocolFeatures =
     protocol_feature::mq | protocol_feature::log_shmfd | protocol_feature::reply_ack |
     protocol_feature::mtu | protocol_feature::backend_req | protocol_feature::config |
@@ -116,22 +119,32 @@ Result<void> FrontEndSession::take_config(std::span<const uint8_t> payload) {
 // What both sides can do.
 Result<void> FrontEndSession::agree() {
   uint64_t wanted = driver_.wanted_features();
-  // A control queue lies behind all pairs that the device has, so that number must be known.
-  if (config_pairs_ == 0) wanted &= ~(feature::ctrl_vq | feature::mq);
+  // A control queue lies behind all pairs that the device has, so that number must be known, and
+  // what it makes of the control queue's index must fit its messages.
+  if (config_pairs_ == 0 || 2 * config_pairs_ > kRingIndexMax)
+    wanted &= ~(feature::ctrl_vq | feature::mq);
   agreement_.features = sanitize_features(wanted, offered_);
   agreement_.protocol_features = protocol_features_;
   const uint64_t missing = driver_.required_features() & ~agreement_.features;
   if (missing != 0)
     return fail("the back end does not offer {}, which was asked for: leave it out, or use another",
                 fmt::join(feature_names(missing), " "));
-  const bool has_mq = agreement_.features & feature::mq;
-  const uint32_t device_pairs = has_mq ? std::max(config_pairs_, 1u) : queue_num_;
-  agreement_.queue_pairs = std::min(driver_.queue_pairs_wanted(), device_pairs);
   agreement_.has_control_queue = agreement_.features & feature::ctrl_vq;
-  agreement_.control_index = has_mq ? 2 * device_pairs : 2;
+  const uint32_t device_pairs = device_queue_pairs();
+  agreement_.queue_pairs = std::min(driver_.queue_pairs_wanted(), device_pairs);
+  agreement_.control_index = 2 * device_pairs;
   if (!(agreement_.features & feature::mac)) agreement_.mac.reset();
   if (!(agreement_.features & feature::mtu)) agreement_.mtu_bytes.reset();
   return {};
+}
+
+// How many pairs the device has. Back ends that serve no configuration are multi-queue by
+// GET_QUEUE_NUM alone, and some count rings in it: believed only where MQ is offered, and where the
+// place of no control queue depends on it. [virtio 5.1.2]
+uint32_t FrontEndSession::device_queue_pairs() const {
+  if (agreement_.features & feature::mq) return config_pairs_;
+  if (agreement_.has_control_queue || !(offered_ & feature::mq)) return 1;
+  return queue_num_;
 }
 
 Result<void> FrontEndSession::set_up() {

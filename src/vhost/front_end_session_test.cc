@@ -188,6 +188,21 @@ TEST_F(OwnBackEnd, SetsUpAsManyPairsAsBothHave) {
   }
 }
 
+// Its configuration has a number of pairs also without MQ, and GET_QUEUE_NUM counts rings.
+TEST_F(OwnBackEnd, SetsUpOnePairWhereTheDeviceDoesNotOfferMore) {
+  for (const uint64_t missing : {feature::mq, feature::mq | feature::ctrl_vq}) {
+    front_end.reset();
+    back_end.reset();
+    device.emplace(1);
+    device->offered &= ~missing;
+    driver.queue_pairs = 4;
+    connect();
+    ASSERT_TRUE(front_end->is_ready()) << front_end->close_reason();
+    EXPECT_EQ(driver.last_agreement.queue_pairs, 1u);
+    EXPECT_EQ(device->running.size(), missing == feature::mq ? 3u : 2u);
+  }
+}
+
 TEST_F(OwnBackEnd, HearsOfAChangedConfigurationOnTheBackEndsChannel) {
   connect();
   driver.take_events();
@@ -421,6 +436,39 @@ TEST(FrontEndSession, TellsTheDriverWhatTheStatusSays) {
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(*parse_u64(told[0]->payload), 1u | 2 | 8);      // acknowledge, driver, features_ok
   EXPECT_EQ(*parse_u64(told[1]->payload), 1u | 2 | 8 | 4);  // and driver_ok
+}
+
+TEST(FrontEndSession, TakesTheNumberOfPairsFromQueueNumWithoutAConfiguration) {
+  FrontEndBench bench;
+  bench.back_end.protocol_features = pf::mq | pf::reply_ack;
+  bench.back_end.queue_num = 3;
+  bench.driver.queue_pairs = 8;
+  bench.talk();
+  ASSERT_TRUE(bench.session->is_ready()) << bench.reason();
+  EXPECT_EQ(bench.session->agreement().queue_pairs, 3u);
+  EXPECT_FALSE(bench.session->agreement().has_control_queue)
+      << "it would lie behind pairs whose number is not known for sure";
+}
+
+// The messages that carry a descriptor have eight bits for the ring's index.
+TEST(FrontEndSession, UsesNoControlQueueWhoseIndexCannotBeSaid) {
+  struct Case {
+    uint16_t config_pairs;
+    bool has_control_queue;
+  };
+  for (const Case& row : {Case{127, true}, {128, false}, {0x8000, false}, {0xffff, false}}) {
+    SCOPED_TRACE(row.config_pairs);
+    FrontEndBench bench;
+    bench.back_end.config_pairs = row.config_pairs;
+    bench.back_end.queue_num = 2;
+    bench.driver.queue_pairs = 2;
+    bench.talk();
+    ASSERT_TRUE(bench.session->is_ready()) << bench.reason();
+    EXPECT_EQ(bench.session->agreement().has_control_queue, row.has_control_queue);
+    EXPECT_EQ(bench.session->agreement().queue_pairs, 2u);
+    for (const ReceivedMessage* kick : bench.back_end.all(Request::set_vring_kick))
+      EXPECT_TRUE(parse_vring_file(kick->payload)) << "this ring's index";
+  }
 }
 
 TEST(FrontEndSession, AnswersTheBackEndsOwnRequestsWhereItIsAsked) {
