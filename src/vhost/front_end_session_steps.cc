@@ -28,6 +28,9 @@ constexpr uint64_t kInflightBytesMax = 64 << 20;
 
 // The index that goes with a descriptor has eight bits. [vhost-user A vring descriptor index]
 constexpr uint32_t kRingIndexMax = 0xff;
+// About as many as the messages that set up one ring: what is under way must fit a socket that
+// nobody has read yet, some 270 messages.
+constexpr uint32_t kEnablesBetweenBarriers = 8;
 
 constexpr uint64_t kSpokenProtocolFeatures =
     protocol_feature::mq | protocol_feature::log_shmfd | protocol_feature::reply_ack |
@@ -174,8 +177,11 @@ Result<void> FrontEndSession::set_up() {
   if (speaks(protocol_feature::inflight_shmfd)) ask_inflight(*layout);
   for (FrontEndRing& ring : layout->rings) set_up_ring(ring);
   if (has_protocol_features_) {
-    for (const FrontEndRing& ring : layout->rings)
+    uint32_t told = 0;
+    for (const FrontEndRing& ring : layout->rings) {
       tell_ring(Request::set_vring_enable, ring.index, 1);
+      if (++told % kEnablesBetweenBarriers == 0) barrier();
+    }
   }
   if (speaks(protocol_feature::status)) tell_u64(Request::set_status, kStatusDriverOk);
   barrier();

@@ -471,6 +471,23 @@ TEST(FrontEndSession, UsesNoControlQueueWhoseIndexCannotBeSaid) {
   }
 }
 
+// A slow reader's socket takes some hundred messages.
+TEST(FrontEndSession, NeverHasMoreMessagesUnderWayThanASocketTakes) {
+  for (const uint64_t acks : {uint64_t{0}, pf::reply_ack}) {
+    FrontEndBench bench;
+    bench.back_end.protocol_features = pf::mq | acks;
+    bench.back_end.queue_num = kQueuePairsMax;
+    bench.driver.queue_pairs = kQueuePairsMax;
+    bench.start();
+    do {
+      while (bench.session_reads()) {
+      }
+    } while (bench.back_end.hear_one());
+    ASSERT_TRUE(bench.session->is_ready()) << bench.reason();
+    EXPECT_EQ(bench.back_end.all(Request::set_vring_enable).size(), 2 * kQueuePairsMax);
+  }
+}
+
 TEST(FrontEndSession, AnswersTheBackEndsOwnRequestsWhereItIsAsked) {
   FrontEndBench bench;
   bench.talk();
