@@ -70,7 +70,8 @@ class FrontEndDriver {
   // us. No ring is touched by the back end through this session any more, but the back end may
   // still have the memory mapped.
   virtual void session_closed(const std::string& reason) = 0;
-  // The configuration space has changed. [vhost-user CONFIG_CHANGE_MSG]
+  // The configuration space has changed and was read again: the MAC and the MTU may be others, all
+  // else is as it was agreed. [vhost-user CONFIG_CHANGE_MSG]
   virtual void config_changed(const FrontEndAgreement& agreement) = 0;
 };
 

@@ -38,9 +38,15 @@ void FrontEndSession::close_with(std::string reason) {
   deadline_ns_ = 0;
   outgoing_.clear();
   expected_.clear();
-  requests_.reset();
+  end_requests();
   connection_.end();
   driver_.session_closed(close_reason_);
+}
+
+void FrontEndSession::end_requests() {
+  if (!requests_ || requests_ended_) return;
+  requests_ended_ = true;
+  requests_->end();
 }
 
 // ---- Messages out -------------------------------------------------------------------------------
@@ -93,7 +99,7 @@ void FrontEndSession::barrier() {
 
 Result<void> FrontEndSession::pump() {
   for (;;) {  // each round sends a message, or is the last
-    if (outgoing_.empty() && expected_.empty() && step_ != Step::running) {
+    if (outgoing_.empty() && expected_.empty()) {
       if (auto stepped = next_step(); !stepped) return stepped;
       if (outgoing_.empty()) break;
     }
@@ -109,7 +115,11 @@ Result<void> FrontEndSession::pump() {
     if (message.handler) expected_.push_back({message.request, std::move(message.handler)});
     outgoing_.pop_front();
   }
-  deadline_ns_ = expected_.empty() ? 0 : now_ns_() + kAnswerMillisecondsMax * 1'000'000;
+  // Only an answer moves the deadline, so that no other message keeps a silent back end.
+  if (expected_.empty())
+    deadline_ns_ = 0;
+  else if (deadline_ns_ == 0)
+    deadline_ns_ = now_ns_() + kAnswerMillisecondsMax * 1'000'000;
   return {};
 }
 
@@ -133,9 +143,10 @@ Result<void> FrontEndSession::next_step() {
     case Step::setup:
       step_ = Step::running;
       driver_.session_ready();
-      return {};
+      [[fallthrough]];
     case Step::running:
-      break;
+      if (config_is_stale_) ask_config();
+      return {};
   }
   return {};
 }
@@ -181,6 +192,7 @@ Result<void> FrontEndSession::handle(ReceivedMessage& message) {
     return fail("descriptors came with the answer to {}", name);
   Handler handler = std::move(expected_.front().handler);
   expected_.pop_front();
+  deadline_ns_ = 0;
   if (auto handled = handler(message); !handled) return fail("{}: {}", name, handled.error().text);
   return {};
 }
@@ -194,25 +206,28 @@ SessionState FrontEndSession::on_deadline() {
 }
 
 // Only the change of the configuration matters to us; whatever else the back end wants is answered
-// as not done.
+// as not done. However many changes come, one question is under way at a time.
 SessionState FrontEndSession::on_request() {
-  for (int i = 0; i < kMessagesPerCallMax && requests_; ++i) {
+  for (int i = 0; i < kMessagesPerCallMax && request_fd() >= 0; ++i) {
     ReceivedMessage message;
     const Receive received = requests_->receive(message);
-    if (received == Receive::need_more) return state_;
+    if (received == Receive::need_more) break;
     if (received != Receive::message) {
-      log_debug("{}: the back end closed its own channel", driver_.driver_name());
-      requests_.reset();
-      return state_;
+      if (received == Receive::error)
+        log_warning("{}: the back end's own channel is closed: {}", driver_.driver_name(),
+                    requests_->error());
+      end_requests();
+      break;
     }
     const bool known = message.header.request == uint32_t(BackendRequest::config_change_msg);
     if (message.header.needs_reply()) {
       const uint64_t status = known ? 0 : 1;
       if (!requests_->send(build_u64_reply(static_cast<Request>(message.header.request), status)))
-        requests_.reset();
+        end_requests();
     }
-    if (known && is_ready()) driver_.config_changed(agreement_);
+    if (known && speaks(protocol_feature::config)) config_is_stale_ = true;
   }
+  if (state_ == SessionState::open && is_ready()) finish(pump());
   return state_;
 }
 

@@ -11,7 +11,7 @@
 //   capacity    SET_PROTOCOL_FEATURES, SET_OWNER, GET_QUEUE_NUM,         as far as offered
 //               GET_CONFIG
 //   setup       SET_FEATURES, memory, log, inflight, rings, status       acks, or a barrier
-//   running     -                                                        configuration changes
+//   running     GET_CONFIG, each time that it has changed                the configuration
 //
 // The back end is hostile: an answer that was not asked for, of a wrong size, with descriptors that
 // do not belong, or none at all within kAnswerMillisecondsMax, ends the session with a sentence.
@@ -44,8 +44,9 @@ class FrontEndSession {
 
   int fd() const { return connection_.fd(); }
   SessionState on_readable();
-  // The back end's own channel; -1 while there is none.
-  int request_fd() const { return requests_ ? requests_->fd() : -1; }
+  // The back end's own channel; -1 while there is none. One that has ended stays open, so that it
+  // can be unwatched, until the session is destroyed.
+  int request_fd() const { return requests_ && !requests_ended_ ? requests_->fd() : -1; }
   SessionState on_request();
   // When on_deadline() has to be called; 0: nothing is waited for.
   uint64_t deadline_ns() const { return deadline_ns_; }
@@ -84,11 +85,13 @@ class FrontEndSession {
   Result<void> handle(ReceivedMessage& message);
   SessionState finish(const Result<void>& result);
   void close_with(std::string reason);
+  void end_requests();
 
   // The steps; in front_end_session_steps.cc.
   void ask_features();
   void ask_protocol_features();
   void ask_capacity();
+  void ask_config();
   Result<void> agree();
   uint32_t device_queue_pairs() const;
   Result<void> set_up();
@@ -97,12 +100,14 @@ class FrontEndSession {
   void ask_inflight(const FrontEndLayout& layout);
   void set_up_ring(FrontEndRing& ring);
   Result<void> take_config(std::span<const uint8_t> payload);
+  void forget_what_features_do_not_cover();
   Result<void> take_inflight(ReceivedMessage& message);
   bool speaks(uint64_t feature) const { return (protocol_features_ & feature) != 0; }
 
   FrontEndDriver& driver_;
   Connection connection_;
   std::unique_ptr<Connection> requests_;
+  bool requests_ended_ = false;
   std::function<uint64_t()> now_ns_;
   Step step_ = Step::features;
   SessionState state_ = SessionState::open;
@@ -116,7 +121,8 @@ class FrontEndSession {
   bool has_protocol_features_ = false;
   uint64_t protocol_features_ = 0;
   uint32_t queue_num_ = 1;
-  uint32_t config_pairs_ = 0;  // 0: the configuration was not read
+  uint32_t config_pairs_ = 0;     // 0: the configuration was not read
+  bool config_is_stale_ = false;  // it has changed since it was asked for
   FrontEndAgreement agreement_;
 };
 

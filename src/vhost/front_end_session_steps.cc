@@ -90,13 +90,21 @@ void FrontEndSession::ask_capacity() {
       return {};
     });
   }
-  if (speaks(protocol_feature::config)) {
-    std::vector<uint8_t> payload(kConfigHeadBytes + kConfigBytes);
-    const uint32_t head[3] = {0, kConfigBytes, 0};
-    std::memcpy(payload.data(), head, sizeof head);
-    ask(Request::get_config, payload,
-        [this](ReceivedMessage& message) { return take_config(message.payload); });
-  }
+  if (speaks(protocol_feature::config)) ask_config();
+}
+
+// Before the agreement, and again whenever the back end says that it has changed.
+void FrontEndSession::ask_config() {
+  config_is_stale_ = false;
+  std::vector<uint8_t> payload(kConfigHeadBytes + kConfigBytes);
+  const uint32_t head[3] = {0, kConfigBytes, 0};
+  std::memcpy(payload.data(), head, sizeof head);
+  ask(Request::get_config, payload, [this](ReceivedMessage& message) -> Result<void> {
+    if (auto taken = take_config(message.payload); !taken || !is_ready()) return taken;
+    forget_what_features_do_not_cover();
+    driver_.config_changed(agreement_);
+    return {};
+  });
 }
 
 Result<void> FrontEndSession::take_config(std::span<const uint8_t> payload) {
@@ -136,9 +144,13 @@ Result<void> FrontEndSession::agree() {
   const uint32_t device_pairs = device_queue_pairs();
   agreement_.queue_pairs = std::min(driver_.queue_pairs_wanted(), device_pairs);
   agreement_.control_index = 2 * device_pairs;
+  forget_what_features_do_not_cover();
+  return {};
+}
+
+void FrontEndSession::forget_what_features_do_not_cover() {
   if (!(agreement_.features & feature::mac)) agreement_.mac.reset();
   if (!(agreement_.features & feature::mtu)) agreement_.mtu_bytes.reset();
-  return {};
 }
 
 // How many pairs the device has. Back ends that serve no configuration are multi-queue by

@@ -212,6 +212,18 @@ TEST_F(OwnBackEnd, HearsOfAChangedConfigurationOnTheBackEndsChannel) {
   EXPECT_TRUE(front_end->is_ready());
 }
 
+TEST_F(OwnBackEnd, ReadsTheConfigurationAgainWhenItHasChanged) {
+  device.emplace(1);
+  device->offered |= feature::mtu;
+  connect();
+  ASSERT_EQ(front_end->agreement().mtu_bytes, 1500);
+  set_config(1, 4000);
+  ASSERT_TRUE(back_end->notify_config_change());
+  talk();
+  EXPECT_EQ(driver.last_agreement.mtu_bytes, 4000);
+  EXPECT_EQ(front_end->agreement().mtu_bytes, 4000);
+}
+
 TEST_F(OwnBackEnd, EndsWhenTheBackEndDoes) {
   connect();
   back_end.reset();
@@ -518,6 +530,59 @@ TEST(FrontEndSession, AnswersTheBackEndsOwnRequestsWhereItIsAsked) {
     EXPECT_EQ(*parse_u64(answer.payload), *row.answer);
   }
   EXPECT_TRUE(bench.session->is_ready());
+}
+
+// However often it is told: one question is under way, and one more follows for what came
+// meanwhile.
+TEST(FrontEndSession, AsksOnceForManyChangesOfTheConfiguration) {
+  FrontEndBench bench;
+  bench.talk();
+  ASSERT_TRUE(bench.session->is_ready());
+  bench.back_end.names.clear();
+  const auto change = build_backend_request(BackendRequest::config_change_msg);
+  const uint64_t began_ns = bench.now_ns;
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < 50; ++i)
+      ASSERT_TRUE(send_with_descriptors(bench.back_end.channel.get(), change, {}));
+    bench.session->on_request();
+    EXPECT_EQ(bench.session->deadline_ns(), began_ns + kAnswerMillisecondsMax * 1'000'000)
+        << "what is no answer does not move it";
+    bench.now_ns += 1'000'000;
+  }
+  bench.talk();
+  EXPECT_THAT(bench.back_end.names, ElementsAre("GET_CONFIG", "GET_CONFIG"));
+  EXPECT_TRUE(bench.session->is_ready());
+}
+
+TEST(FrontEndSession, ReadsAChangeThatCameBeforeTheRingsRan) {
+  FrontEndBench bench;
+  bench.back_end.instead = [&](const ReceivedMessage& message) {
+    if (message.header.request != static_cast<uint32_t>(Request::set_mem_table)) return false;
+    bench.back_end.mac_last = 0x99;
+    send_with_descriptors(bench.back_end.channel.get(),
+                          build_backend_request(BackendRequest::config_change_msg), {});
+    return false;
+  };
+  bench.talk();
+  ASSERT_TRUE(bench.session->is_ready()) << bench.reason();
+  EXPECT_THAT(bench.driver.take_events(), ElementsAre("agreed", "ready", "config"));
+  EXPECT_EQ(bench.driver.last_agreement.mac->back(), 0x99);
+}
+
+// The number of pairs and what was made of it stay as they were agreed.
+TEST(FrontEndSession, KeepsItsQueuesWhenTheConfigurationSaysOtherwise) {
+  FrontEndBench bench;
+  bench.back_end.config_pairs = 2;
+  bench.driver.queue_pairs = 2;
+  bench.talk();
+  ASSERT_TRUE(bench.session->is_ready());
+  bench.back_end.config_pairs = 1;
+  send_with_descriptors(bench.back_end.channel.get(),
+                        build_backend_request(BackendRequest::config_change_msg), {});
+  bench.talk();
+  EXPECT_TRUE(bench.session->is_ready());
+  EXPECT_EQ(bench.session->agreement().queue_pairs, 2u);
+  EXPECT_EQ(bench.session->agreement().control_index, 4u);
 }
 
 TEST(FrontEndSession, GoesOnWhenTheBackEndClosesItsOwnChannel) {
