@@ -48,6 +48,7 @@ FakeDriver::FakeDriver(FakeGuestMemory& guest, const FakeDriverOptions& options)
       size_(options.size),
       event_idx_(options.event_idx),
       indirect_(options.indirect),
+      in_order_(options.in_order),
       posted_(options.size),
       next_available_(options.start_index),
       shown_available_(options.start_index),
@@ -83,6 +84,7 @@ SplitQueueSetup FakeDriver::setup() const {
   setup.base = last_used_;
   setup.event_idx = event_idx_;
   setup.indirect = indirect_;
+  setup.in_order = in_order_;
   setup.descriptors = *memory->translate(GuestAddr{descriptors_}, kDescriptorBytes * size_);
   setup.available = *memory->translate(GuestAddr{available_}, 6 + 2 * uint64_t{size_});
   setup.used = *memory->translate(GuestAddr{used_}, 6 + kUsedEntryBytes * size_);
@@ -90,46 +92,36 @@ SplitQueueSetup FakeDriver::setup() const {
   return setup;
 }
 
-FakeDriver::Buffer FakeDriver::place(const ChainBuilder::Piece& piece) {
-  if (piece.address) return {*piece.address, piece.bytes, piece.is_writable, false};
-  const uint64_t address = guest_.allocate(std::max<uint64_t>(piece.bytes, 1));
-  if (!piece.is_writable) guest_.write(address, piece.content);
-  return {address, piece.bytes, piece.is_writable, true};
-}
-
-// The part of the chain that lies in an indirect table; the table is the chain's last buffer.
-void FakeDriver::write_table(const ChainBuilder& chain, Posted& posted) {
+// The part of the chain that lies in an indirect table.
+void FakeDriver::write_table(const ChainBuilder& chain, PlacedChain& placed) {
   const size_t first = chain.indirect_from();
   const size_t count = chain.pieces().size() - first;
   std::vector<uint8_t> table(kDescriptorBytes * count);
   for (size_t i = 0; i < count; ++i) {
-    const Buffer& buffer = posted.buffers[first + i];
+    const PlacedChain::Buffer& buffer = placed.buffers[first + i];
     RawDescriptor descriptor{buffer.address, buffer.bytes, 0, 0};
     descriptor.flags =
         static_cast<uint16_t>((buffer.is_writable ? kWrite : 0) | (i + 1 < count ? kNext : 0));
     descriptor.next = static_cast<uint16_t>(i + 1 < count ? i + 1 : 0);
     encode(descriptor, &table[kDescriptorBytes * i]);
   }
-  const bool is_owned = !chain.table_address();
-  const uint64_t address = is_owned ? guest_.allocate(table.size()) : *chain.table_address();
-  guest_.write(address, table);
-  posted.buffers.push_back({address, static_cast<uint32_t>(table.size()), false, is_owned});
+  placed.place_table(guest_, chain, table);
 }
 
 std::optional<uint16_t> FakeDriver::stage(const ChainBuilder& chain) {
   const size_t count = chain.descriptor_count();
   SLUICE_ASSERT(count > 0);
   if (free_.size() < count) return std::nullopt;
-  Posted posted;
-  for (const auto& piece : chain.pieces()) posted.buffers.push_back(place(piece));
-  if (chain.has_table()) write_table(chain, posted);
+  Posted posted{{}, PlacedChain::place(guest_, chain)};
+  if (chain.has_table()) write_table(chain, posted.chain);
   for (size_t i = 0; i < count; ++i) {
     posted.descriptors.push_back(free_.back());
     free_.pop_back();
   }
   for (size_t i = 0; i < count; ++i) {
     const bool is_table = chain.has_table() && i + 1 == count;
-    const Buffer& buffer = is_table ? posted.buffers.back() : posted.buffers[i];
+    const PlacedChain::Buffer& buffer =
+        is_table ? posted.chain.buffers.back() : posted.chain.buffers[i];
     RawDescriptor descriptor{buffer.address, buffer.bytes, 0, 0};
     if (buffer.is_writable) descriptor.flags |= kWrite;
     if (is_table) descriptor.flags |= kIndirect;
@@ -184,14 +176,8 @@ std::optional<FakeDriver::Used> FakeDriver::take_used() {
   Used used{static_cast<uint16_t>(entry->head), entry->bytes, {}};
   Posted& posted = posted_[used.head];
   SLUICE_ASSERT(!posted.descriptors.empty());  // given back twice, or never offered
-  for (const Buffer& buffer : posted.buffers) {
-    if (buffer.is_writable && buffer.is_owned && used.data.size() < used.bytes) {
-      const uint64_t run = std::min<uint64_t>(buffer.bytes, used.bytes - used.data.size());
-      const auto bytes = guest_.read(buffer.address, run);
-      used.data.insert(used.data.end(), bytes.begin(), bytes.end());
-    }
-    if (buffer.is_owned) guest_.give_back(buffer.address, std::max<uint64_t>(buffer.bytes, 1));
-  }
+  used.data = posted.chain.written(guest_, used.bytes);
+  posted.chain.give_back(guest_);
   free_.insert(free_.end(), posted.descriptors.rbegin(), posted.descriptors.rend());
   posted = Posted{};
   return used;

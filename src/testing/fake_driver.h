@@ -24,15 +24,20 @@
 
 #include "testing/chain_builder.h"
 #include "testing/fake_guest_memory.h"
+#include "testing/placed_chain.h"
 #include "virtio/split_queue.h"
 
 namespace sluice {
 
+// Of either fake driver, see also fake_packed_driver.h.
 struct FakeDriverOptions {
   uint32_t size = 256;
-  uint16_t start_index = 0;  // where both rings begin to count
+  // Where the ring begins to count. Packed: in slots since it was fresh, so that `size` and more
+  // means a wrap counter of 0.
+  uint16_t start_index = 0;
   bool event_idx = false;
   bool indirect = true;  // told to the device by setup(); offer() obeys the builder
+  bool in_order = false;
   std::optional<uint64_t> ring_address = std::nullopt;  // of all three areas, one behind the other
 };
 
@@ -46,6 +51,7 @@ struct RawDescriptor {
 
 class FakeDriver {
  public:
+  using Queue = SplitQueue;  // whose counterpart this is
   struct Used {
     uint16_t head = 0;
     uint32_t bytes = 0;         // as the device said
@@ -111,24 +117,18 @@ class FakeDriver {
   UsedEntry used_entry(uint16_t position) const;
 
  private:
-  struct Buffer {
-    uint64_t address;
-    uint32_t bytes;
-    bool is_writable;
-    bool is_owned;
-  };
   struct Posted {
     std::vector<uint16_t> descriptors;
-    std::vector<Buffer> buffers;
+    PlacedChain chain;
   };
-  Buffer place(const ChainBuilder::Piece& piece);
-  void write_table(const ChainBuilder& chain, Posted& posted);
+  void write_table(const ChainBuilder& chain, PlacedChain& placed);
   void enqueue(uint16_t head);
 
   FakeGuestMemory& guest_;
   uint32_t size_;
   bool event_idx_;
   bool indirect_;
+  bool in_order_;
   uint64_t descriptors_;
   uint64_t available_;
   uint64_t used_;

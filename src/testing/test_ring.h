@@ -1,4 +1,4 @@
-// TestRing: a fake driver and the real device side on one ring, for tests and fuzzers.
+// TestRing and PackedTestRing: a fake driver and the real device side on one ring, for tests.
 //
 //   TestRing ring({.size = 16, .event_idx = true});
 //   ring.driver.offer(ChainBuilder{}.readable(60));
@@ -12,13 +12,14 @@
 
 #include "base/assert.h"
 #include "testing/fake_driver.h"
-#include "virtio/split_queue.h"
+#include "testing/fake_packed_driver.h"
 
 namespace sluice {
 
-struct TestRing {
-  explicit TestRing(const FakeDriverOptions& options = {},
-                    std::vector<FakeRegion> regions = {FakeRegion{.bytes = 8 << 20}})
+template <class Driver>
+struct BasicTestRing {
+  explicit BasicTestRing(const FakeDriverOptions& options = {},
+                         std::vector<FakeRegion> regions = {FakeRegion{.bytes = 8 << 20}})
       : guest(std::move(regions)), driver(guest, options), queue(driver.setup()) {}
 
   // Pops one chain, copies out what is readable, and completes it.
@@ -42,12 +43,14 @@ struct TestRing {
   }
 
   FakeGuestMemory guest;
-  FakeDriver driver;
-  SplitQueue queue;
+  Driver driver;
+  typename Driver::Queue queue;
   SpanList spans{kChainSpansMax};
   std::vector<uint8_t> bytes;   // of the chain that was taken last
   uint64_t writable_bytes = 0;  // its room
-  uint16_t head = 0;
+  uint16_t head = 0;            // its head or buffer id
 };
+using TestRing = BasicTestRing<FakeDriver>;
+using PackedTestRing = BasicTestRing<FakePackedDriver>;
 
 }  // namespace sluice

@@ -6,8 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include "testing/allocation_guard.h"
-#include "testing/test_ring.h"
+#include "testing/ring_formats.h"
 
 namespace sluice {
 namespace {
@@ -120,56 +119,6 @@ TEST(SplitQueueHostile, WhatADriverScribblesOverTheUsedRingChangesNothing) {
   }
 }
 
-TEST(SplitQueueHostile, OnlyWritableBuffersAndTheUsedRingAreWritten) {
-  TestRing ring({.size = 64, .event_idx = true});
-  const uint64_t target = ring.guest.allocate(100);
-  for (int i = 0; i < 10; ++i) {
-    ring.driver.offer(ChainBuilder{}.readable(300).writable_at(target, 100));
-    ring.driver.offer(ChainBuilder{}.readable(30).writable_at(target, 100).indirect());
-  }
-  const auto before = ring.guest.read(0, 8 * kMiB);
-  Chain chain;
-  while (ring.queue.pop(ring.spans, chain) == Pop::chain) {
-    const auto writable =
-        ring.spans.slice(chain.span_first() + chain.readable_count(), chain.writable_count());
-    const std::vector<uint8_t> reply(60, 0x77);
-    copy_in(writable, 0, reply.data(), reply.size());
-    ring.queue.complete(std::move(chain), 60);
-  }
-  ring.queue.publish();
-  (void)ring.queue.driver_wants_notification();
-  (void)ring.queue.enable_kicks();
-  const auto after = ring.guest.read(0, 8 * kMiB);
-  const uint64_t used_begin = ring.driver.used_address(), used_end = used_begin + 6 + 8 * 64;
-  for (uint64_t at = 0; at < before.size(); ++at) {
-    const bool may_change =
-        (at >= used_begin && at < used_end) || (at >= target && at < target + 60);
-    if (!may_change) {
-      ASSERT_EQ(before[at], after[at]) << "at " << at;
-    }
-  }
-}
-
-TEST(SplitQueueHostile, CountsThroughTheWrapFromEveryBase) {
-  for (const uint16_t start : {0, 1, 65'500, 65'530, 65'535, 32'760}) {
-    SCOPED_TRACE(start);
-    TestRing ring({.size = 8, .start_index = start, .event_idx = true});
-    for (uint32_t i = 0; i < 300; ++i) {
-      const auto head = ring.driver.offer(ChainBuilder{}.readable(10 + i % 5).writable(8));
-      ASSERT_TRUE(head);
-      ASSERT_EQ(ring.take(i % 9), Pop::chain);
-      ASSERT_EQ(ring.head, *head);
-      ASSERT_EQ(ring.take(), Pop::empty);
-      ASSERT_EQ(ring.queue.publish(), 1u);
-      const auto used = ring.driver.take_used();
-      ASSERT_TRUE(used);
-      ASSERT_EQ(used->head, *head);
-      ASSERT_EQ(used->bytes, i % 9);
-    }
-    EXPECT_EQ(ring.queue.next_avail(), static_cast<uint16_t>(start + 300));
-  }
-}
-
 TEST(SplitQueueHostile, RunsThroughAllIndicesAtTheSmallestAndTheLargestSize) {
   for (const uint32_t size : {1u, 2u, 32'768u}) {
     TestRing ring({.size = size, .start_index = 65'000});
@@ -187,109 +136,6 @@ TEST(SplitQueueHostile, RunsThroughAllIndicesAtTheSmallestAndTheLargestSize) {
       done += step;
     }
   }
-}
-
-// ---- Giving back and going on ------------------------------------------------------------------
-
-TEST(SplitQueueHostile, UnpoppedChainsComeAgainInTheirOrder) {
-  TestRing ring({.size = 16, .start_index = 65'534});
-  std::vector<uint16_t> heads;
-  for (uint32_t i = 1; i <= 5; ++i) heads.push_back(*ring.driver.offer(ChainBuilder{}.readable(i)));
-  EXPECT_EQ(ring.take(), Pop::chain);
-  std::vector<Chain> chains(3);
-  for (Chain& chain : chains) ASSERT_EQ(ring.queue.pop(ring.spans, chain), Pop::chain);
-  EXPECT_EQ(ring.queue.available_count(), 1u);
-  for (size_t i = chains.size(); i-- > 0;) ring.queue.unpop(std::move(chains[i]));
-  ring.spans.clear();
-  EXPECT_EQ(ring.queue.available_count(), 4u);
-  EXPECT_EQ(ring.queue.in_flight(), 0u);
-  for (uint32_t i = 2; i <= 5; ++i) {
-    ASSERT_EQ(ring.take(), Pop::chain);
-    EXPECT_EQ(ring.bytes.size(), i);
-    EXPECT_EQ(ring.head, heads[i - 1]);
-  }
-  EXPECT_EQ(ring.take(), Pop::empty);
-  EXPECT_EQ(ring.queue.publish(), 5u);
-}
-
-TEST(SplitQueueHostile, AnotherQueueGoesOnWhereOneWasStopped) {
-  TestRing ring({.size = 16, .start_index = 65'533});
-  for (uint32_t i = 1; i <= 6; ++i) ring.driver.offer(ChainBuilder{}.readable(i));
-  for (int i = 0; i < 4; ++i) ASSERT_EQ(ring.take(), Pop::chain);
-  Chain chain;
-  ASSERT_EQ(ring.queue.pop(ring.spans, chain), Pop::chain);
-  ring.queue.unpop(std::move(chain));
-  ring.queue.publish();
-  SplitQueueSetup setup = ring.driver.setup();
-  setup.base = ring.queue.next_avail();
-  SplitQueue next(std::move(setup));
-  SpanList spans(16);
-  for (uint32_t i = 5; i <= 6; ++i) {
-    ASSERT_EQ(next.pop(spans, chain), Pop::chain);
-    EXPECT_EQ(chain.readable_bytes(), i);
-    next.complete(std::move(chain), 0);
-  }
-  EXPECT_EQ(next.pop(spans, chain), Pop::empty);
-  next.publish();
-  EXPECT_EQ(ring.driver.take_all_used().size(), 6u);
-}
-
-TEST(SplitQueueHostile, ManyChainsAreShownWithOneIndex) {
-  TestRing ring({.size = 256});
-  for (int i = 0; i < 200; ++i) ring.driver.stage(ChainBuilder{}.writable(10));
-  ring.driver.make_available();
-  for (int i = 0; i < 200; ++i) {
-    ASSERT_EQ(ring.take(3), Pop::chain);
-    ASSERT_EQ(ring.driver.used_index(), 0u);
-  }
-  EXPECT_EQ(ring.queue.publish(), 200u);
-  EXPECT_EQ(ring.driver.take_all_used().size(), 200u);
-  EXPECT_EQ(ring.driver.free_descriptors(), 256u);
-}
-
-TEST(SplitQueueHostile, AFaultThatTheCallerFoundBreaksTheQueue) {
-  TestRing ring;
-  ring.driver.offer(ChainBuilder{}.readable(10));
-  ring.queue.mark_broken(RingFault::wrong_direction);
-  EXPECT_EQ(ring.take(), Pop::broken);
-  EXPECT_STRNE(ring_fault_sentence(ring.queue.fault()), "?");
-}
-
-TEST(SplitQueueHostile, WorksWithoutAllocating) {
-  TestRing ring({.size = 256, .event_idx = true});
-  for (int i = 0; i < 100; ++i) {
-    ring.driver.offer(ChainBuilder{}.readable(10).writable(10));
-    ring.driver.offer(ChainBuilder{}.readable(10).writable(10).indirect());
-  }
-  ring.driver.raw_offer(0x7fff);
-  const AllocationGuard guard;
-  Chain chain;
-  while (ring.queue.pop(ring.spans, chain) == Pop::chain) ring.queue.complete(std::move(chain), 10);
-  ring.queue.publish();
-  (void)ring.queue.driver_wants_notification();
-  (void)ring.queue.enable_kicks();
-}
-
-TEST(SplitQueueDeathTest, AChainThatIsForgottenAborts) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child has no guest memory
-  TestRing ring;
-  ring.driver.offer(ChainBuilder{}.readable(10));
-  ring.driver.offer(ChainBuilder{}.readable(10));
-  EXPECT_DEATH(
-      {
-        Chain chain;
-        (void)ring.queue.pop(ring.spans, chain);
-      },
-      "internal error");
-  EXPECT_DEATH(
-      {
-        Chain chain;
-        (void)ring.queue.pop(ring.spans, chain);
-        (void)ring.queue.pop(ring.spans, chain);
-      },
-      "internal error");
-  Chain none;
-  EXPECT_DEATH(ring.queue.complete(std::move(none), 0), "internal error");
 }
 
 // ---- A second thread writes while we read ------------------------------------------------------

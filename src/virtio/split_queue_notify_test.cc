@@ -1,9 +1,8 @@
-// Notification suppression, both ways and in both modes: who is told, who is not.
+// Notification suppression of split rings: its words and what they mean. What both formats have in
+// common is in device_queue_notify_test.cc.
 #include <gtest/gtest.h>
 
-#include <optional>
-
-#include "testing/test_ring.h"
+#include "testing/ring_formats.h"
 
 namespace sluice {
 namespace {
@@ -32,18 +31,6 @@ TEST(EventIdx, IsDueWhenCountingPassesIt) {
 }
 
 // ---- The driver is told of used chains ---------------------------------------------------------
-
-// Takes and publishes `count` chains; what the queue then says.
-bool serve(TestRing& ring, uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) {
-    EXPECT_TRUE(ring.driver.offer(ChainBuilder{}.readable(1)));
-    EXPECT_EQ(ring.take(), Pop::chain);
-    EXPECT_EQ(ring.queue.publish(), 1u);
-  }
-  const bool told = ring.queue.driver_wants_notification();
-  ring.driver.take_all_used();
-  return told;
-}
 
 TEST(Notification, WithEventIdxFollowsUsedEventAndNothingElse) {
   for (const uint16_t start : {0, 100, 0xffff, 0xfff0, 0x7ff8}) {
@@ -82,46 +69,6 @@ TEST(Notification, IsAlwaysGivenOnceAfterAStart) {
   EXPECT_FALSE(serve(ring, 1));
 }
 
-TEST(Notification, IsNotGivenTwiceForTheSameChains) {
-  for (const bool event_idx : {false, true}) {
-    TestRing ring({.size = 16, .event_idx = event_idx});
-    EXPECT_TRUE(serve(ring, 1));
-    EXPECT_FALSE(ring.queue.driver_wants_notification());
-    EXPECT_FALSE(ring.driver.enable_interrupts());
-    EXPECT_TRUE(serve(ring, 1));
-    EXPECT_FALSE(ring.queue.driver_wants_notification());
-  }
-}
-
-TEST(Notification, IsOneForABurst) {
-  TestRing ring({.size = 64, .event_idx = true});
-  EXPECT_TRUE(serve(ring, 1));
-  EXPECT_FALSE(serve(ring, 10)) << "the driver has not asked again";
-  ASSERT_FALSE(ring.driver.enable_interrupts());
-  for (int i = 0; i < 30; ++i) {
-    ring.driver.offer(ChainBuilder{}.writable(1));
-    ASSERT_EQ(ring.take(), Pop::chain);
-  }
-  EXPECT_EQ(ring.queue.publish(), 30u);
-  EXPECT_TRUE(ring.driver.interrupt_expected());
-  EXPECT_TRUE(ring.queue.driver_wants_notification());
-  EXPECT_FALSE(ring.queue.driver_wants_notification());
-}
-
-TEST(Notification, ADriverThatPollsIsLeftInPeace) {
-  for (const bool event_idx : {false, true}) {
-    TestRing ring({.size = 16, .start_index = 0xfff8, .event_idx = event_idx});
-    (void)serve(ring, 1);
-    ring.driver.disable_interrupts();
-    for (int round = 0; round < 50; ++round) {
-      ASSERT_FALSE(serve(ring, 3));
-      ring.driver.disable_interrupts();
-    }
-    ASSERT_FALSE(ring.driver.enable_interrupts());
-    EXPECT_TRUE(serve(ring, 1));
-  }
-}
-
 // ---- The device is told of available chains ----------------------------------------------------
 
 TEST(Kick, WithFlagsIsWantedOrNot) {
@@ -148,62 +95,11 @@ TEST(Kick, WithEventIdxFlagsStayZero) {
   EXPECT_EQ(ring.driver.used_flags(), 0u);
 }
 
-TEST(Kick, WithEventIdxIsWantedForTheNextChainAfterItWasAskedFor) {
-  for (const uint16_t start : {0, 1, 0x7fff, 0xfffe, 0xffff}) {
-    TestRing ring({.size = 16, .start_index = start, .event_idx = true});
-    for (int round = 0; round < 20; ++round) {
-      ASSERT_FALSE(ring.queue.enable_kicks());
-      EXPECT_EQ(ring.driver.avail_event(), ring.queue.next_avail());
-      ring.driver.offer(ChainBuilder{}.readable(1));
-      EXPECT_TRUE(ring.driver.kick_wanted());
-      ring.queue.disable_kicks();
-      ring.driver.offer(ChainBuilder{}.readable(1));
-      EXPECT_FALSE(ring.driver.kick_wanted()) << "we are awake";
-      EXPECT_TRUE(ring.queue.enable_kicks()) << "the second look finds them";
-      while (ring.take() == Pop::chain) continue;
-      ring.queue.publish();
-      ring.driver.take_all_used();
-    }
-  }
-}
-
-TEST(Kick, CanBeAskedForWhenMoreThanSomeAreThere) {
-  for (const bool event_idx : {false, true}) {
-    for (const uint16_t start : {0, 0xfffd}) {
-      for (const uint16_t known : {0, 1, 3, 7}) {
-        SCOPED_TRACE(known);
-        TestRing ring({.size = 16, .start_index = start, .event_idx = event_idx});
-        for (int i = 0; i < known; ++i) ring.driver.offer(ChainBuilder{}.writable(1));
-        (void)ring.driver.kick_wanted();
-        EXPECT_EQ(ring.queue.available_count(), known);
-        EXPECT_FALSE(ring.queue.enable_kicks(known)) << "those were known";
-        if (known > 0) {
-          EXPECT_TRUE(ring.queue.enable_kicks(static_cast<uint16_t>(known - 1)));
-        }
-        EXPECT_FALSE(ring.queue.enable_kicks(known));
-        ring.driver.offer(ChainBuilder{}.writable(1));
-        EXPECT_TRUE(ring.driver.kick_wanted());
-        EXPECT_TRUE(ring.queue.enable_kicks(known));
-      }
-    }
-  }
-}
-
 TEST(Kick, ALookThatFindsAnIndexJumpSaysThatThereIsWork) {
   TestRing ring({.size = 16, .event_idx = true});
   ring.driver.raw_available_index(1000);
   EXPECT_TRUE(ring.queue.enable_kicks());
   EXPECT_EQ(ring.take(), Pop::broken);
-}
-
-TEST(Kick, SpuriousLooksAtAnEmptyRingCostNothing) {
-  TestRing ring({.size = 16, .event_idx = true});
-  for (int i = 0; i < 100'000; ++i) {
-    ASSERT_EQ(ring.take(), Pop::empty);
-    ASSERT_FALSE(ring.queue.enable_kicks());
-    ASSERT_EQ(ring.queue.publish(), 0u);
-  }
-  EXPECT_EQ(ring.queue.next_avail(), 0u);
 }
 
 }  // namespace
