@@ -240,15 +240,15 @@ uint16_t PackedQueue::publish() {
   flags_at(first_index_).store_release(first_flags_);
   first_pending_ = true;
   slots_taken_ -= batch_slots_;
-  signal_slots_ = std::min(signal_slots_ + batch_slots_, size_);
+  signal_slots_ = std::min(signal_slots_ + batch_slots_, size_ + 1);
   batch_slots_ = 0;
   return std::exchange(batch_chains_, uint16_t{0});
 }
 
 // Whether the driver's event is one of the slots that were used since it was asked last.
 bool PackedQueue::passed(RingPosition event) const {
-  // A place that is none: rather once too often than never.
-  if (event.index() >= size_) return true;
+  // A place that is none, or of nobody knows which lap: rather once too often than never.
+  if (event.index() >= size_ || signal_slots_ > size_) return true;
   // Both wraps laid out one behind the other, so that places can be subtracted.
   const auto linear = [this](RingPosition place) {
     return place.index() + (place.wrap() ? 0 : size_);

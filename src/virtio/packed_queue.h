@@ -118,7 +118,8 @@ class PackedQueue {
   uint16_t run_chains_ = 0;
   uint16_t run_id_ = 0;
   uint32_t run_slots_ = 0;
-  // What the driver has not been asked about: slots published from here on, at most a ring full.
+  // What the driver has not been asked about: slots published from here on. One more than the ring
+  // has stands for any more.
   RingPosition signalled_;
   uint32_t signal_slots_ = 0;
   bool signalled_valid_ = false;
