@@ -130,6 +130,7 @@ Result<void> Connection::send(std::span<const uint8_t> message, std::span<const 
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK)
       return fail("the {} end does not read its {}", who, what);
+    peer_has_gone_ = errno == EPIPE || errno == ECONNRESET;
     return fail("sending failed: {}", errno_text(errno));
   }
 }

@@ -57,6 +57,9 @@ class Connection {
   // many unread that the socket is full does not get to make us wait, or to fill our memory.
   // `fds` go along with the first byte; they stay the caller's.
   Result<void> send(std::span<const uint8_t> message, std::span<const int> fds = {});
+  // Whether a send() found that the peer will read nothing more. What it sent before may still be
+  // there to be received.
+  bool peer_has_gone() const { return peer_has_gone_; }
   // Nothing more goes either way; the descriptor stays open for whoever watches it.
   void end();
 
@@ -74,6 +77,7 @@ class Connection {
   size_t payload_have_bytes_ = 0;
   bool header_parsed_ = false;
   bool stopped_ = false;
+  bool peer_has_gone_ = false;
   ReceivedMessage partial_;
   std::string error_;
 };

@@ -43,6 +43,12 @@ void FrontEndSession::close_with(std::string reason) {
   driver_.session_closed(close_reason_);
 }
 
+// What a back end did not like is mostly what it has not answered.
+std::string FrontEndSession::while_unanswered() const {
+  if (expected_.empty()) return "";
+  return fmt::format(" while {} was unanswered", request_name(uint32_t(expected_.front().request)));
+}
+
 void FrontEndSession::end_requests() {
   if (!requests_ || requests_ended_) return;
   requests_ended_ = true;
@@ -98,7 +104,13 @@ void FrontEndSession::barrier() {
 }
 
 Result<void> FrontEndSession::pump() {
-  for (;;) {  // each round sends a message, or is the last
+  for (;;) {  // each round sends a message, or is the last but one
+    if (connection_.peer_has_gone()) {
+      // The answers that are still to be read may say why.
+      if (!expected_.empty()) break;
+      return fail("the back end closed the connection before {} could be sent",
+                  request_name(uint32_t(outgoing_.front().request)));
+    }
     if (outgoing_.empty() && expected_.empty()) {
       if (auto stepped = next_step(); !stepped) return stepped;
       if (outgoing_.empty()) break;
@@ -110,8 +122,11 @@ Result<void> FrontEndSession::pump() {
     held_up_ = message.holds_up;
     std::vector<int> fds;
     for (const Fd& fd : message.fds) fds.push_back(fd.get());
-    if (auto sent = connection_.send(message.bytes, fds); !sent)
-      return fail("{}: {}", request_name(uint32_t(message.request)), sent.error().text);
+    if (auto sent = connection_.send(message.bytes, fds); !sent) {
+      if (connection_.peer_has_gone()) continue;
+      return fail("{}: {}{}", request_name(uint32_t(message.request)), sent.error().text,
+                  while_unanswered());
+    }
     if (message.handler) expected_.push_back({message.request, std::move(message.handler)});
     outgoing_.pop_front();
   }
@@ -166,10 +181,10 @@ SessionState FrontEndSession::on_readable() {
         return state_;
       case Receive::closed:
         close_with(is_ready() ? "the back end went away"
-                              : "the back end closed the connection while we set it up");
+                              : "the back end closed the connection" + while_unanswered());
         return state_;
       case Receive::error:
-        close_with(connection_.error());
+        close_with(connection_.error() + while_unanswered());
         return state_;
       case Receive::message:
         break;

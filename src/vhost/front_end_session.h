@@ -86,6 +86,7 @@ class FrontEndSession {
   SessionState finish(const Result<void>& result);
   void close_with(std::string reason);
   void end_requests();
+  std::string while_unanswered() const;
 
   // The steps; in front_end_session_steps.cc.
   void ask_features();

@@ -204,6 +204,23 @@ class ScriptedBackEnd {
     const std::vector<uint8_t> payload = good_answer(message, fds);
     reply(message.header.request, payload, fds);
   }
+  std::vector<uint8_t> good_answer(const ReceivedMessage& message, std::vector<Fd>& fds) const {
+    switch (static_cast<Request>(message.header.request)) {
+      case Request::get_features:
+        return bytes_of(features);
+      case Request::get_protocol_features:
+        return bytes_of(protocol_features);
+      case Request::get_queue_num:
+        return bytes_of(queue_num);
+      case Request::get_config:
+        return config_payload(config_pairs, config_mtu_bytes, mac_last);
+      case Request::get_inflight_fd:
+        if (inflight_bytes != 0) fds.push_back(copy_of(inflight));
+        return inflight_payload(inflight_bytes, 0, 2, 256);
+      default:
+        return bytes_of(uint64_t{0});
+    }
+  }
   void reply(uint32_t request, const std::vector<uint8_t>& payload,
              const std::vector<Fd>& fds = {}) {
     send(message_bytes(request, kFlagsVersion | kFlagsReply, payload), fds);
@@ -254,24 +271,6 @@ class ScriptedBackEnd {
   Fd channel;  // its own, once SET_BACKEND_REQ_FD came
 
  private:
-  std::vector<uint8_t> good_answer(const ReceivedMessage& message, std::vector<Fd>& fds) const {
-    switch (static_cast<Request>(message.header.request)) {
-      case Request::get_features:
-        return bytes_of(features);
-      case Request::get_protocol_features:
-        return bytes_of(protocol_features);
-      case Request::get_queue_num:
-        return bytes_of(queue_num);
-      case Request::get_config:
-        return config_payload(config_pairs, config_mtu_bytes, mac_last);
-      case Request::get_inflight_fd:
-        if (inflight_bytes != 0) fds.push_back(copy_of(inflight));
-        return inflight_payload(inflight_bytes, 0, 2, 256);
-      default:
-        return bytes_of(uint64_t{0});
-    }
-  }
-
   std::optional<Connection> connection_;
 };
 
