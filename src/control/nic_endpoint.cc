@@ -1,5 +1,7 @@
 #include "control/nic_endpoint.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 
 #include "base/clock.h"
@@ -30,10 +32,8 @@ Result<std::unique_ptr<NicEndpoint>> NicEndpoint::open(EventLoop& loop, const Ni
   if (!listener)
     return Failure{fmt::format("{}: {}", options.origin.text, listener.error().text),
                    listener.error().is_usage};
-  endpoint->acceptor_ = std::make_unique<Acceptor>(loop, std::move(*listener), [self](Fd socket) {
-    // One back end at a time: who comes while another is there is closed.
-    if (self->session_ == nullptr) self->start_session(std::move(socket));
-  });
+  endpoint->acceptor_ = std::make_unique<Acceptor>(
+      loop, std::move(*listener), [self](Fd socket) { self->on_accepted(std::move(socket)); });
   if (auto started = endpoint->acceptor_->start(); !started) return started.error();
   return endpoint;
 }
@@ -49,10 +49,32 @@ NicEndpoint::~NicEndpoint() {
   loop_.cancel_timer(retry_timer_);
   loop_.cancel_timer(deadline_timer_);
   loop_.unwatch(port_.fault_fd());
-  for (const int fd : {watched_socket_, watched_request_, watched_control_}) {
-    if (fd >= 0) loop_.unwatch(fd);
-  }
+  unwatch_all();
   session_.reset();
+}
+
+// Before they are closed: what a back end has a copy of stays in the epoll otherwise, out of reach,
+// and wakes us for ever.
+void NicEndpoint::unwatch_all() {
+  for (int* fd : {&watched_socket_, &watched_request_}) {
+    if (*fd >= 0) loop_.unwatch(*fd);
+    *fd = -1;
+  }
+  if (watched_control_) loop_.unwatch(watched_control_.get());
+  watched_control_.reset();
+}
+
+// One back end at a time: who comes while another is there is closed. The end of the other may not
+// have been read yet.
+void NicEndpoint::on_accepted(Fd socket) {
+  if (session_ != nullptr) {
+    session_->on_readable();
+    look_after();
+  }
+  if (session_ == nullptr) return start_session(std::move(socket));
+  if (newcomer_limit_.admit())
+    log_warning("{}: a second back end connected to {} and was refused: one is there already",
+                port_.name(), socket_path_);
 }
 
 void NicEndpoint::start_session(Fd socket) {
@@ -101,20 +123,25 @@ void NicEndpoint::look_after() {
   was_ready_ = true;
   retry_delay_ns_ = kRetryFirstNs;
   logged_failure_.clear();
-  watched_control_ = port_.control_fd();
-  if (watched_control_ >= 0 &&
-      !loop_.watch(watched_control_, EPOLLIN, [this](uint32_t) { port_.on_control_event(); }))
-    watched_control_ = -1;
+  watch_control();
   if (on_ready_) on_ready_();
+}
+
+void NicEndpoint::watch_control() {
+  if (port_.control_fd() < 0) return;
+  watched_control_ = Fd(::fcntl(port_.control_fd(), F_DUPFD_CLOEXEC, 0));
+  if (watched_control_ &&
+      loop_.watch(watched_control_.get(), EPOLLIN, [this](uint32_t) { port_.on_control_event(); }))
+    return;
+  log_warning("{}: the control queue's answers are not watched: {}", port_.name(),
+              errno_text(errno));
+  watched_control_.reset();
 }
 
 void NicEndpoint::end_session() {
   loop_.cancel_timer(deadline_timer_);
   deadline_timer_ = 0;
-  for (int* fd : {&watched_socket_, &watched_request_, &watched_control_}) {
-    if (*fd >= 0) loop_.unwatch(*fd);
-    *fd = -1;
-  }
+  unwatch_all();
   session_.reset();
   if (side_ == SocketSide::client) retry_later();
 }
@@ -123,11 +150,6 @@ void NicEndpoint::drop(const std::string& reason) {
   if (session_ == nullptr) return;
   last_failure_ = reason;
   log_warning("{}: back end dropped: {}", port_.name(), reason);
-  // What it watches is closed with it.
-  for (int* fd : {&watched_socket_, &watched_request_, &watched_control_}) {
-    if (*fd >= 0) loop_.unwatch(*fd);
-    *fd = -1;
-  }
   session_->close();
   end_session();
 }

@@ -11,6 +11,8 @@
 #include <memory>
 #include <string>
 
+#include "base/fd.h"
+#include "base/log.h"
 #include "control/event_loop.h"
 #include "control/listener.h"
 #include "control/options.h"
@@ -40,6 +42,9 @@ class NicEndpoint {
   void look_after();
   void end_session();
   void drop(const std::string& reason);
+  void on_accepted(Fd socket);
+  void watch_control();
+  void unwatch_all();
   void connect_or_retry();
   void retry_later();
 
@@ -52,13 +57,14 @@ class NicEndpoint {
   bool was_ready_ = false;
   int watched_socket_ = -1;
   int watched_request_ = -1;
-  int watched_control_ = -1;
+  Fd watched_control_;  // a copy: the port closes its own before we hear of it
   EventLoop::TimerId deadline_timer_ = 0;
   EventLoop::TimerId retry_timer_ = 0;
   uint64_t retry_delay_ns_;
   std::string last_failure_;
   std::string logged_failure_;
   std::function<void()> on_ready_;
+  RateLimit newcomer_limit_;
 };
 
 }  // namespace sluice
