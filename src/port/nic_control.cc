@@ -60,7 +60,7 @@ FrontEndRing NicControl::describe() const {
 }
 
 bool NicControl::set_queue_pairs(uint16_t pairs) {
-  if (waits_) return false;
+  if (waits_ || broken_) return false;
   const uint8_t command[kCommandBytes] = {kClassMq, kPairsSet, static_cast<uint8_t>(pairs),
                                           static_cast<uint8_t>(pairs >> 8)};
   std::memcpy(memory_.at(command_), command, sizeof command);
@@ -87,6 +87,7 @@ bool NicControl::set_queue_pairs(uint16_t pairs) {
 std::optional<NicControl::Answer> NicControl::take_answer() {
   uint64_t value = 0;
   [[maybe_unused]] const ssize_t got = ::read(events_.call.get(), &value, sizeof value);
+  if (broken_) return std::nullopt;
   UsedBuffer used;
   Take taken = Take::empty;
   if (auto* split = std::get_if<Place<SplitDriver>>(&place_))
@@ -95,7 +96,8 @@ std::optional<NicControl::Answer> NicControl::take_answer() {
     taken = std::get<Place<PackedDriver>>(place_).ring.take_used(used);
   if (taken == Take::empty) return std::nullopt;
   waits_ = false;
-  if (taken == Take::broken) return Answer::broken;
+  broken_ = taken == Take::broken;
+  if (broken_) return Answer::broken;
   uint8_t answer = 0xff;
   std::memcpy(&answer, memory_.at(answer_), 1);
   return used.bytes >= 1 && answer == kOk ? Answer::ok : Answer::refused;

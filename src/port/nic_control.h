@@ -23,9 +23,11 @@ class NicControl {
   void set_events(NicEvents events) { events_ = std::move(events); }
   int call_fd() const { return events_.call.get(); }
 
-  // Asks the device to use that many queue pairs. False: a command is under way still.
+  // Asks the device to use that many queue pairs. False: a command is under way still, or the
+  // device has broken the ring.
   bool set_queue_pairs(uint16_t pairs);
-  // After the call fired: what the device answered; nullopt: nothing yet.
+  // After the call fired: what the device answered; nullopt: nothing new. Broken is said once: the
+  // device can fire the call as often as it likes.
   enum class Answer : uint8_t { ok, refused, broken };
   std::optional<Answer> take_answer();
 
@@ -42,6 +44,7 @@ class NicControl {
   GuestAddr answer_;
   NicEvents events_;
   bool waits_ = false;
+  bool broken_ = false;
 };
 
 }  // namespace sluice
