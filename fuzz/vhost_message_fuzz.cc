@@ -4,55 +4,10 @@
 // come along and which, whether the session looks in between, and a message, either raw bytes or a
 // known request with its right size and a payload from the input. The device of session_test_kit.h
 // asserts the promises of the session, and after each input no descriptor may be left.
-#include <algorithm>
-#include <cstdint>
-
-#include "vhost/session_test_kit.h"
+#include "vhost_input.h"
 
 namespace sluice {
 namespace {
-
-// Takes values off the front of the input; zeros when it is used up.
-class Input {
- public:
-  Input(const uint8_t* data, size_t bytes) : rest_(data, bytes) {}
-  bool empty() const { return rest_.empty(); }
-  uint8_t byte() {
-    if (rest_.empty()) return 0;
-    const uint8_t value = rest_.front();
-    rest_ = rest_.subspan(1);
-    return value;
-  }
-  std::vector<uint8_t> bytes(size_t count) {
-    std::vector<uint8_t> taken(count);
-    const size_t have = std::min(count, rest_.size());
-    std::copy_n(rest_.begin(), have, taken.begin());
-    rest_ = rest_.subspan(have);
-    return taken;
-  }
-
- private:
-  std::span<const uint8_t> rest_;
-};
-
-// Descriptors to hand over, made once: what a front end keeps open is not counted against us.
-const std::vector<Fd>& things() {
-  static const std::vector<Fd> all = [] {
-    std::vector<Fd> made;
-    made.push_back(make_event());
-    made.push_back(make_memory(TestFrontEnd::kMemoryBytes));
-    made.push_back(make_memory(100));
-    int pair[2];
-    SLUICE_ASSERT(::pipe2(pair, O_CLOEXEC) == 0);
-    made.emplace_back(pair[0]);
-    made.emplace_back(pair[1]);
-    SLUICE_ASSERT(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-    made.emplace_back(pair[0]);
-    made.emplace_back(pair[1]);
-    return made;
-  }();
-  return all;
-}
 
 // Every parse function sees the bytes as they are.
 void try_codec(std::span<const uint8_t> bytes) {
@@ -101,10 +56,7 @@ void run(Input input) {
   if ((input.byte() & 1) != 0) front_end.negotiate(device.offered);
   while (!input.empty() && front_end.session->state() == SessionState::open) {
     const uint8_t control = input.byte();
-    std::vector<int> fds;
-    for (int count = control & 3; count > 0; --count)
-      fds.push_back(things()[input.byte() % things().size()].get());
-    if ((control & 0x40) != 0) fds.resize(12, things()[0].get());  // surplus
+    const std::vector<int> fds = some_things(input, control);
     const std::vector<uint8_t> bytes =
         (control & 4) != 0 ? input.bytes(input.byte()) : shaped_message(input);
     try_codec(bytes);
