@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "virtio/features.h"
+
 namespace sluice {
 namespace {
 
@@ -103,23 +105,12 @@ std::span<const uint8_t> bytes_of(const T& value) {
 }  // namespace
 
 std::vector<std::string> protocol_feature_names(uint64_t features) {
-  static constexpr struct {
-    unsigned bit;
-    std::string_view name;
-  } kNames[] = {
+  static constexpr BitName kNames[] = {
 #define SLUICE_PROTOCOL_FEATURE_NAME(bit, name) {bit, #name},
       SLUICE_PROTOCOL_FEATURES(SLUICE_PROTOCOL_FEATURE_NAME)
 #undef SLUICE_PROTOCOL_FEATURE_NAME
   };
-  std::vector<std::string> names;
-  for (const auto& known : kNames) {
-    if ((features >> known.bit) & 1) names.emplace_back(known.name);
-    features &= ~(uint64_t{1} << known.bit);
-  }
-  for (unsigned bit = 0; bit < 64; ++bit) {
-    if ((features >> bit) & 1) names.push_back(fmt::format("bit_{}", bit));
-  }
-  return names;
+  return bit_names(features, kNames);
 }
 
 const RequestRow* find_request(uint32_t request) {

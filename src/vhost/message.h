@@ -124,7 +124,7 @@ SLUICE_PROTOCOL_FEATURES(SLUICE_PROTOCOL_FEATURE_MASK)
 #undef SLUICE_PROTOCOL_FEATURE_MASK
 }  // namespace protocol_feature
 
-// The names of the bits that are set, unknown ones as "bit_<n>", in the order of the bits.
+// The names of the bits that are set, in the order of the bits; unknown ones follow, as "bit_<n>".
 std::vector<std::string> protocol_feature_names(uint64_t features);
 
 // [vhost-user Header]

@@ -40,21 +40,22 @@ constexpr Dependency kDependencies[] = {
 }  // namespace
 
 std::vector<std::string> feature_names(uint64_t features) {
-  static constexpr struct {
-    unsigned bit;
-    std::string_view name;
-  } kNames[] = {
+  static constexpr BitName kNames[] = {
 #define SLUICE_FEATURE_NAME(bit, name) {bit, #name},
       SLUICE_VIRTIO_FEATURES(SLUICE_FEATURE_NAME)
 #undef SLUICE_FEATURE_NAME
   };
+  return bit_names(features, kNames);
+}
+
+std::vector<std::string> bit_names(uint64_t bits, std::span<const BitName> known) {
   std::vector<std::string> names;
-  for (const auto& known : kNames) {
-    if ((features >> known.bit) & 1) names.emplace_back(known.name);
-    features &= ~(uint64_t{1} << known.bit);
+  for (const BitName& each : known) {
+    if ((bits >> each.bit) & 1) names.emplace_back(each.name);
+    bits &= ~(uint64_t{1} << each.bit);
   }
   for (unsigned bit = 0; bit < 64; ++bit) {
-    if ((features >> bit) & 1) names.push_back(fmt::format("bit_{}", bit));
+    if ((bits >> bit) & 1) names.push_back(fmt::format("bit_{}", bit));
   }
   return names;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,8 +61,15 @@ SLUICE_VIRTIO_FEATURES(SLUICE_FEATURE_MASK)
 #undef SLUICE_FEATURE_MASK
 }  // namespace feature
 
-// The names of the bits that are set, unknown ones as "bit_<n>", in the order of the bits.
+// The names of the bits that are set, in the order of the bits; unknown ones follow, as "bit_<n>".
 std::vector<std::string> feature_names(uint64_t features);
+
+// The same for any table of bits; vhost/message.h has another.
+struct BitName {
+  unsigned bit;
+  std::string_view name;
+};
+std::vector<std::string> bit_names(uint64_t bits, std::span<const BitName> known);
 
 // What is left of `acked` when bits that were not offered, and bits whose prerequisites are
 // missing, are taken away: the state of a device never depends on the others. [virtio 5.1.3.1]
