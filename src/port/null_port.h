@@ -6,25 +6,14 @@
 #include <vector>
 
 #include "port/port.h"
-#include "port/wake_set.h"
+#include "port/sink_queue.h"
 
 namespace sluice {
 
-class NullQueue final : public PortQueue {
+class NullQueue final : public SinkQueue {
  public:
-  explicit NullQueue(WakeSet wake) : wake_(std::move(wake)) {}
-
-  bool receive(FrameBatch&, const Budget&, FrameCache&) noexcept override { return false; }
+  using SinkQueue::SinkQueue;
   void transmit(FrameBatch& batch) noexcept override;
-  void finish_breath() noexcept override {}
-  size_t transmit_room() noexcept override { return kBatchFramesMax; }
-  bool arm(bool, bool wants_room) noexcept override { return wants_room; }
-  void disarm() noexcept override {}
-  int wake_fd() const noexcept override { return wake_.fd(); }
-  void on_wake() noexcept override {}
-
- private:
-  WakeSet wake_;  // empty: it never fires
 };
 
 class NullPort final : public Port {

@@ -1,29 +1,23 @@
 #include "port/unplugged_port.h"
 
+#include "port/sink_queue.h"
+
 namespace sluice {
 namespace {
 
-class UnpluggedQueue final : public PortQueue {
+class UnpluggedQueue final : public SinkQueue {
  public:
-  UnpluggedQueue(PortQueue& source, WakeSet wake) : source_(source), wake_(std::move(wake)) {}
+  UnpluggedQueue(PortQueue& source, WakeSet wake) : SinkQueue(std::move(wake)), source_(source) {}
 
-  bool receive(FrameBatch&, const Budget&, FrameCache&) noexcept override { return false; }
   void transmit(FrameBatch& batch) noexcept override {
     for (Frame* frame : batch) {
       source_.count_receive_drop(DropReason::not_connected);
       frame->set_result(FrameResult::done);
     }
   }
-  void finish_breath() noexcept override {}
-  size_t transmit_room() noexcept override { return kBatchFramesMax; }
-  bool arm(bool, bool wants_room) noexcept override { return wants_room; }
-  void disarm() noexcept override {}
-  int wake_fd() const noexcept override { return wake_.fd(); }
-  void on_wake() noexcept override {}
 
  private:
   PortQueue& source_;
-  WakeSet wake_;  // empty: it never fires
 };
 
 }  // namespace

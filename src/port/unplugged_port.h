@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "port/port.h"
-#include "port/wake_set.h"
 
 namespace sluice {
 
