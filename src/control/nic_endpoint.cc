@@ -12,6 +12,9 @@ namespace {
 
 constexpr uint64_t kRetryFirstNs = 100'000'000;
 constexpr uint64_t kRetryLastNs = 1'600'000'000;
+// A session that lived for less is a failure of the back end, ready or not: the next try waits
+// longer still.
+constexpr uint64_t kLivedNs = 2'000'000'000;
 
 }  // namespace
 
@@ -79,6 +82,7 @@ void NicEndpoint::on_accepted(Fd socket) {
 
 void NicEndpoint::start_session(Fd socket) {
   was_ready_ = false;
+  session_began_ns_ = monotonic_ns();
   watched_socket_ = socket.get();
   session_ = std::make_unique<FrontEndSession>(std::move(socket), port_);
   auto watched = loop_.watch(watched_socket_, EPOLLIN, [this](uint32_t) {
@@ -121,8 +125,6 @@ void NicEndpoint::look_after() {
   }
   if (was_ready_ || !session_->is_ready()) return;
   was_ready_ = true;
-  retry_delay_ns_ = kRetryFirstNs;
-  logged_failure_.clear();
   watch_control();
   if (on_ready_) on_ready_();
 }
@@ -143,13 +145,18 @@ void NicEndpoint::end_session() {
   deadline_timer_ = 0;
   unwatch_all();
   session_.reset();
-  if (side_ == SocketSide::client) retry_later();
+  if (side_ != SocketSide::client) return;
+  if (was_ready_ && monotonic_ns() - session_began_ns_ >= kLivedNs) {
+    retry_delay_ns_ = kRetryFirstNs;
+    logged_failure_.clear();
+  }
+  retry_later();
 }
 
 void NicEndpoint::drop(const std::string& reason) {
   if (session_ == nullptr) return;
   last_failure_ = reason;
-  log_warning("{}: back end dropped: {}", port_.name(), reason);
+  if (drop_limit_.admit()) log_warning("{}: back end dropped: {}", port_.name(), reason);
   session_->close();
   end_session();
 }

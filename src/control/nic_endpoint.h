@@ -1,8 +1,8 @@
 // NicEndpoint: where one nic meets its back end: a socket, and at most one session.
 //
 // Client mode (the usual one): connects, and again for ever after a failure or an end, waiting
-// 100 ms and then twice as long each time, at most 1.6 s. Server mode: listens, and takes one back
-// end at a time.
+// 100 ms and then twice as long each time, at most 1.6 s, until a session has lived for 2 s. Server
+// mode: listens, and takes one back end at a time.
 //
 //   auto endpoint = NicEndpoint::open(loop, nic_options, nic_port);
 #pragma once
@@ -61,10 +61,12 @@ class NicEndpoint {
   EventLoop::TimerId deadline_timer_ = 0;
   EventLoop::TimerId retry_timer_ = 0;
   uint64_t retry_delay_ns_;
+  uint64_t session_began_ns_ = 0;
   std::string last_failure_;
   std::string logged_failure_;
   std::function<void()> on_ready_;
   RateLimit newcomer_limit_;
+  RateLimit drop_limit_;
 };
 
 }  // namespace sluice

@@ -153,6 +153,27 @@ TEST_F(NicEndpointTest, WaitsLongerEachTimeABackEndIsNotThere) {
   EXPECT_LE(wakes, 4);
 }
 
+TEST_F(NicEndpointTest, WaitsLongerEachTimeABackEndGoesAsSoonAsItIsReady) {
+  const auto listener = listen_unix(options_.socket_path, 0600, "");
+  ASSERT_TRUE(listener);
+  open(SocketSide::client);
+  // At 0, 100, 300 and 700 ms; a slow machine makes it fewer.
+  int sessions = 0;
+  const uint64_t end_ns = monotonic_ns() + 650'000'000;
+  while (monotonic_ns() < end_ns) {
+    loop_->run_once(10);
+    if (!is_readable(listener->fd())) continue;
+    auto back_end = accept_nic(*listener);
+    ASSERT_TRUE(back_end);
+    talk(*back_end);
+    ASSERT_TRUE(endpoint_->is_ready());
+    ++sessions;
+    back_end->hang_up();
+    run_loop();
+  }
+  EXPECT_LE(sessions, 4);
+}
+
 // ---- As a server --------------------------------------------------------------------------------
 
 TEST_F(NicEndpointTest, TakesBackEndsOneAfterTheOther) {

@@ -197,10 +197,11 @@ void NicPort::session_ready() {
 void NicPort::session_closed(const std::string& reason) {
   const bool was_ready = ready_;
   remove_all();
-  if (!reason.empty())
-    log_warning("{}: no back end any more: {}", name(), reason);
-  else if (was_ready)
+  if (!reason.empty()) {
+    if (end_limit_.admit()) log_warning("{}: no back end any more: {}", name(), reason);
+  } else if (was_ready) {
     log_info("{}: disconnected from the back end", name());
+  }
   tell();
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "port/net_config.h"
 #include "port/nic_control.h"
 #include "port/nic_interrupts.h"
@@ -103,6 +104,7 @@ class NicPort final : public Port, public FrontEndDriver {
   std::vector<Staged> staged_;
   std::unique_ptr<NicControl> control_;
   bool ready_ = false;
+  RateLimit end_limit_;  // back ends may come and go at any pace
 };
 
 }  // namespace sluice
