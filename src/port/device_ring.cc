@@ -1,8 +1,8 @@
 #include "port/device_ring.h"
 
-#include <sys/uio.h>
 #include <unistd.h>
 
+#include "port/foreign_event.h"
 #include "virtio/features.h"
 
 namespace sluice {
@@ -94,11 +94,7 @@ void DeviceRing::publish_and_notify(QueueCounters& counters) {
 }
 
 void DeviceRing::drain_kick(QueueCounters& counters) {
-  // O_NONBLOCK is a flag that the front end shares with us and can take away: ask for no waiting in
-  // the call itself.
-  uint64_t value = 0;
-  iovec part{&value, sizeof value};
-  if (kick_.valid() && ::preadv2(kick_.get(), &part, 1, -1, RWF_NOWAIT) > 0) counters.kicks.add(1);
+  if (kick_.valid() && take_foreign_event(kick_.get())) counters.kicks.add(1);
 }
 
 void DeviceRing::kick_ourselves() {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "port/foreign_event.h"
 #include "virtio/features.h"
 
 namespace sluice {
@@ -85,8 +86,7 @@ bool NicControl::set_queue_pairs(uint16_t pairs) {
 }
 
 std::optional<NicControl::Answer> NicControl::take_answer() {
-  uint64_t value = 0;
-  [[maybe_unused]] const ssize_t got = ::read(events_.call.get(), &value, sizeof value);
+  take_foreign_event(events_.call.get());
   if (broken_) return std::nullopt;
   UsedBuffer used;
   Take taken = Take::empty;

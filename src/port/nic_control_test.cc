@@ -1,6 +1,7 @@
 // The control queue of a nic against a device that answers as it likes.
 #include "port/nic_control.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -93,6 +94,15 @@ TEST_F(NicControlTest, SaysOnceThatTheRingIsBroken) {
   EXPECT_EQ(control.take_answer(), Answer::broken);
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(control.take_answer());
   EXPECT_FALSE(control.set_queue_pairs(1)) << "nobody would answer";
+}
+
+// The flag is shared with the device, which can also have taken the event itself.
+TEST_F(NicControlTest, NeverWaitsForACallThatTheDeviceMadeBlocking) {
+  ASSERT_EQ(::fcntl(control.call_fd(), F_SETFL, 0), 0);
+  ASSERT_TRUE(control.set_queue_pairs(2));
+  EXPECT_FALSE(control.take_answer());
+  answer(0);
+  EXPECT_EQ(control.take_answer(), Answer::ok) << "the ring says so, call or no call";
 }
 
 TEST_F(NicControlTest, AnAnswerToNoCommandBreaksTheRing) {

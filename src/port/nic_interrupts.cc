@@ -8,6 +8,8 @@
 
 #include <cerrno>
 
+#include "port/foreign_event.h"
+
 namespace sluice {
 namespace {
 
@@ -66,8 +68,7 @@ void NicInterrupts::run() {
     for (int i = 0; i < count; ++i) {  // at most 64
       const uint64_t key = events[i].data.u64;
       if (key == kBellKey || key >= queues_.size()) continue;
-      uint64_t value = 0;
-      if (::read(calls_[key], &value, sizeof value) != sizeof value) continue;
+      if (!take_foreign_event(calls_[key])) continue;
       count_.fetch_add(1, std::memory_order_relaxed);
       queues_[key]->on_interrupt();
     }

@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "port/foreign_event.h"
+
 namespace sluice {
 namespace {
 
@@ -16,11 +18,6 @@ constexpr uint32_t kRoom = 2;
 void write_event(const Fd& fd) {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(fd.get(), &one, sizeof one);
-}
-
-bool take_event(const Fd& fd) {
-  uint64_t value = 0;
-  return ::read(fd.get(), &value, sizeof value) == sizeof value;
 }
 
 }  // namespace
@@ -121,9 +118,11 @@ void NicQueue::on_wake() noexcept {
   uint32_t key = 0;
   uint32_t events = 0;
   for (int i = 0; i < 3 && wake_.next(key, events); ++i) {  // three descriptors at most
-    if (key == kReceiveCall && take_event(receive_events_.call)) received_.kicks.add(1);
-    if (key == kTransmitCall && take_event(transmit_events_.call)) transmitted_.kicks.add(1);
-    if (key == kRoom) take_event(room_event_);
+    if (key == kReceiveCall && take_foreign_event(receive_events_.call.get()))
+      received_.kicks.add(1);
+    if (key == kTransmitCall && take_foreign_event(transmit_events_.call.get()))
+      transmitted_.kicks.add(1);
+    if (key == kRoom) take_foreign_event(room_event_.get());
   }
 }
 
