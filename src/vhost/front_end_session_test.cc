@@ -569,6 +569,19 @@ TEST(FrontEndSession, ReadsAChangeThatCameBeforeTheRingsRan) {
   EXPECT_EQ(bench.driver.last_agreement.mac->back(), 0x99);
 }
 
+TEST(FrontEndSession, LeavesAChangedConfigurationWithoutItsFeatureAloneToo) {
+  FrontEndBench bench;
+  bench.back_end.features &= ~(feature::mac | feature::mtu);
+  bench.talk();
+  ASSERT_TRUE(bench.session->is_ready());
+  send_with_descriptors(bench.back_end.channel.get(),
+                        build_backend_request(BackendRequest::config_change_msg), {});
+  bench.talk();
+  EXPECT_EQ(bench.driver.take_events().back(), "config");
+  EXPECT_FALSE(bench.driver.last_agreement.mac);
+  EXPECT_FALSE(bench.driver.last_agreement.mtu_bytes);
+}
+
 // The number of pairs and what was made of it stay as they were agreed.
 TEST(FrontEndSession, KeepsItsQueuesWhenTheConfigurationSaysOtherwise) {
   FrontEndBench bench;
