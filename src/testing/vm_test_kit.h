@@ -13,6 +13,7 @@
 #include "port/vm_queue.h"
 #include "testing/fake_driver.h"
 #include "testing/fake_guest_memory.h"
+#include "testing/fake_packed_driver.h"
 #include "testing/packet_builder.h"
 #include "virtio/features.h"
 
@@ -70,21 +71,31 @@ inline bool is_readable(int fd) {
   return ::poll(&waiting, 1, 0) == 1;
 }
 
+inline void name_areas(RingStart& start, const SplitQueueSetup& setup) {
+  start.descriptors = setup.descriptors;
+  start.available = setup.available;
+  start.used = setup.used;
+}
+inline void name_areas(RingStart& start, const PackedQueueSetup& setup) {
+  start.descriptors = setup.descriptors;
+  start.available = setup.driver_event;
+  start.used = setup.device_event;
+}
+
 // A ring with its driver and eventfds.
-struct DrivenRing {
-  DrivenRing(FakeGuestMemory& guest, const FakeDriverOptions& options)
+template <class Driver>
+struct BasicDrivenRing {
+  BasicDrivenRing(FakeGuestMemory& guest, const FakeDriverOptions& options)
       : driver(guest, options), size(options.size) {}
 
   RingStart start(uint32_t index, uint64_t features, bool enabled = true) const {
-    const SplitQueueSetup setup = driver.setup();
+    const auto setup = driver.setup();
     RingStart start;
     start.index = index;
     start.size = size;
     start.base = setup.base;
     start.features = features;
-    start.descriptors = setup.descriptors;
-    start.available = setup.available;
-    start.used = setup.used;
+    name_areas(start, setup);
     start.memory = setup.memory;
     start.kick = copy_of(kick);
     start.call = copy_of(call);
@@ -93,12 +104,13 @@ struct DrivenRing {
     return start;
   }
 
-  FakeDriver driver;
+  Driver driver;
   uint32_t size;
   Fd kick = make_event();
   Fd call = make_event();
   Fd error = make_event();
 };
+using DrivenRing = BasicDrivenRing<FakeDriver>;
 
 class VmQueueTest : public ::testing::Test {
  protected:
