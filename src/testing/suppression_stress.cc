@@ -10,10 +10,12 @@
 #include "base/clock.h"
 #include "testing/bell.h"
 #include "testing/fake_driver.h"
+#include "testing/fake_packed_driver.h"
 
 namespace sluice {
 namespace {
 
+template <class Driver>
 class Stress {
  public:
   explicit Stress(const StressOptions& options)
@@ -75,7 +77,7 @@ class Stress {
   }
 
   void first_offers() {
-    slots_.resize(options_.ring_size);
+    slots_.resize(1 << 16);
     for (uint32_t i = 0; i < options_.outstanding_max; ++i) {
       const uint64_t request = guest_.allocate(8), reply = guest_.allocate(8);
       const auto head = driver_.stage(ChainBuilder{}.readable_at(request, 8).writable_at(reply, 8));
@@ -162,10 +164,10 @@ class Stress {
 
   const StressOptions options_;
   FakeGuestMemory guest_;
-  FakeDriver driver_;
-  SplitQueue queue_;
+  Driver driver_;
+  typename Driver::Queue queue_;
   SpanList spans_;
-  std::vector<Slot> slots_;
+  std::vector<Slot> slots_;  // by head or buffer id
   uint64_t next_number_ = 0;
   Bell kick_;
   Bell call_;
@@ -178,6 +180,9 @@ class Stress {
 
 }  // namespace
 
-StressResult run_suppression_stress(const StressOptions& options) { return Stress(options).run(); }
+StressResult run_suppression_stress(const StressOptions& options) {
+  return options.format == RingFormat::split ? Stress<FakeDriver>(options).run()
+                                             : Stress<FakePackedDriver>(options).run();
+}
 
 }  // namespace sluice

@@ -13,12 +13,15 @@
 
 namespace sluice {
 
+enum class RingFormat : uint8_t { split, packed };
+
 struct StressOptions {
+  RingFormat format = RingFormat::split;
   uint64_t chains = 200'000;
   uint32_t ring_size = 256;
   uint32_t outstanding_max = 1;  // 1 is the sharpest: no later chain heals a lost wake-up
   bool event_idx = true;
-  uint16_t start_index = 65'000;
+  uint16_t start_index = 65'000;  // as FakeDriverOptions has it
   // How often each side looks at its eventfd before it sleeps on it: many rounds, or true sleep.
   uint32_t looks_before_sleep = 3000;
   uint32_t seconds_max = 60;  // ends the stress, whatever it has seen

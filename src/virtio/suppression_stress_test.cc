@@ -4,13 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace sluice {
 namespace {
 
 #if !defined(SLUICE_MUTANT_NO_FENCE)
 
 struct StressRow {
-  const char* what;
+  std::string what;
   StressOptions options;
 };
 
@@ -30,27 +33,49 @@ TEST_P(SuppressionStress, NoWakeUpIsLost) {
   RecordProperty("interrupts", static_cast<int>(result.interrupts));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Rings, SuppressionStress,
-    ::testing::Values(
-        StressRow{"EventIdxOneByOne", {.chains = 20'000, .event_idx = true}},
-        StressRow{"FlagsOneByOne", {.chains = 20'000, .event_idx = false}},
-        StressRow{"EventIdxManyAtOnce", {.outstanding_max = 40, .event_idx = true}},
-        StressRow{"FlagsManyAtOnce", {.outstanding_max = 40, .event_idx = false}},
-        StressRow{"EventIdxRingOfTwo", {.chains = 10'000, .ring_size = 2, .event_idx = true}},
-        StressRow{"EventIdxAsleep",
-                  {.chains = 100'000, .event_idx = true, .looks_before_sleep = 0}},
-        StressRow{"FlagsAsleep", {.chains = 100'000, .event_idx = false, .looks_before_sleep = 0}}),
-    [](const auto& param_info) { return std::string(param_info.param.what); });
+std::vector<StressRow> rows() {
+  constexpr auto kPacked = RingFormat::packed;
+  std::vector<StressRow> all;
+  for (const auto format : {RingFormat::split, kPacked}) {
+    for (const bool event_idx : {true, false}) {
+      const std::string name =
+          std::string(format == kPacked ? "Packed" : "Split") + (event_idx ? "EventIdx" : "Flags");
+      StressOptions options{.format = format, .event_idx = event_idx};
+      options.chains = 20'000;
+      all.push_back({name + "OneByOne", options});
+      options.chains = 50'000;
+      options.looks_before_sleep = 0;
+      all.push_back({name + "Asleep", options});
+      options = {.format = format, .outstanding_max = 40, .event_idx = event_idx};
+      all.push_back({name + "ManyAtOnce", options});
+      options = {.format = format, .chains = 10'000, .ring_size = 2, .event_idx = event_idx};
+      all.push_back({name + "RingOfTwo", options});
+    }
+  }
+  // No power of two: wrap counters turn over at all places of a batch.
+  all.push_back({"PackedEventIdxRingOfSeven",
+                 {.format = kPacked,
+                  .ring_size = 7,
+                  .outstanding_max = 3,
+                  .event_idx = true,
+                  .start_index = 9}});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rings, SuppressionStress, ::testing::ValuesIn(rows()),
+                         [](const auto& param_info) { return param_info.param.what; });
 
 #elif !defined(__SANITIZE_THREAD__)  // whose own locking is as good as a fence
 
-TEST(SuppressionMutant, StallsWithoutTheFence) {
+class SuppressionMutant : public ::testing::TestWithParam<RingFormat> {};
+
+TEST_P(SuppressionMutant, StallsWithoutTheFence) {
   // A busy machine is kinder to the one or to the other, so they take turns.
   StressResult result;
   uint64_t completed = 0;
   for (uint32_t turn = 0; turn < 60 && !result.stalled; ++turn) {
-    result = run_suppression_stress({.chains = UINT64_MAX,
+    result = run_suppression_stress({.format = GetParam(),
+                                     .chains = UINT64_MAX,
                                      .event_idx = true,
                                      .looks_before_sleep = turn % 2 == 0 ? 3000u : 30u,
                                      .seconds_max = 1});
@@ -59,6 +84,12 @@ TEST(SuppressionMutant, StallsWithoutTheFence) {
   }
   EXPECT_TRUE(result.stalled) << "after " << completed << " chains: the stress is blind";
 }
+
+INSTANTIATE_TEST_SUITE_P(Rings, SuppressionMutant,
+                         ::testing::Values(RingFormat::split, RingFormat::packed),
+                         [](const auto& param_info) {
+                           return param_info.param == RingFormat::split ? "Split" : "Packed";
+                         });
 
 #endif
 
