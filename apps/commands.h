@@ -21,6 +21,7 @@ inline constexpr int kExitUsage = 2;
 
 int cmd_run(const Arguments& arguments);
 int cmd_guest(const Arguments& arguments);
+int cmd_pktgen(const Arguments& arguments);
 int cmd_tap(const Arguments& arguments);
 int cmd_stats(const Arguments& arguments);
 int cmd_ports(const Arguments& arguments);

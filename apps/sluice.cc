@@ -17,6 +17,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", cmd_run, "carry frames between VMs, TAPs and other ports"},
     {"guest", cmd_guest, "an interface of the host that plugs into a back end as a VM does"},
+    {"pktgen", cmd_pktgen, "send and receive numbered frames through a back end, as a VM would"},
     {"tap", cmd_tap, "open TAP queues the way we do, for another program to use"},
     {"stats", cmd_stats, "show what a running daemon has carried and dropped"},
     {"ports", cmd_ports, "show the ports of a running daemon"},

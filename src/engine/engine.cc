@@ -59,6 +59,7 @@ size_t frames_needed(const std::vector<Engine::Cable>& cables, size_t worker_cou
     const size_t pairs = std::max(cable.a->queue_count(), cable.b->queue_count());
     frames += pairs * 2 * kHeldFramesMax;  // waiting, both directions
     frames += pairs * 2;                   // one a queue may keep at hand
+    frames += pairs * (cable.a->frames_kept_max() + cable.b->frames_kept_max());
   }
   return frames;
 }
@@ -82,9 +83,11 @@ Result<void> Engine::start() {
     log_warning("no hugepages for the frame pool: it uses normal pages");
   for (uint32_t i = 0; i < options_.workers; ++i) {
     const int cpu = options_.cpus.empty() ? -1 : options_.cpus[i % options_.cpus.size()];
-    auto worker = Worker::create(
-        {.cpu = cpu, .poll_us = options_.poll_us, .batch_frames_max = options_.batch_frames_max},
-        *pool_);
+    auto worker = Worker::create({.cpu = cpu,
+                                  .poll_us = options_.poll_us,
+                                  .batch_frames_max = options_.batch_frames_max,
+                                  .batches_per_breath = options_.batches_per_breath},
+                                 *pool_);
     if (!worker) return fail(worker.error());
     workers_.push_back(std::move(*worker));
   }

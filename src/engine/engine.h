@@ -25,6 +25,7 @@ struct EngineOptions {
   std::vector<int> cpus;  // worker i runs on cpus[i % size]; empty: not pinned
   uint32_t poll_us = 50;
   uint32_t batch_frames_max = kBatchFramesMax;
+  uint32_t batches_per_breath = 1;  // see WorkerOptions
   bool want_hugepages = false;
 };
 

@@ -15,10 +15,13 @@ Link::Link(PortQueue& a, PortQueue& b, bool carries_b_to_a)
       a_to_b_{.from = a, .to = b, .held = {}},
       b_to_a_{.from = b, .to = a, .held = {}} {}
 
-size_t Link::breathe(FrameCache& cache, size_t batch_frames_max) {
-  size_t moved = move(a_to_b_, cache, batch_frames_max);
+size_t Link::breathe(FrameCache& cache, size_t batch_frames_max, size_t batches_max) {
+  size_t moved = 0;
+  for (size_t i = 0; i < batches_max && (i == 0 || a_to_b_.has_more); ++i)
+    moved += move(a_to_b_, cache, batch_frames_max);
   // Chains that are by reference complete before the other direction begins: their spans are read.
-  if (carries_b_to_a_) moved += move(b_to_a_, cache, batch_frames_max);
+  for (size_t i = 0; carries_b_to_a_ && i < batches_max && (i == 0 || b_to_a_.has_more); ++i)
+    moved += move(b_to_a_, cache, batch_frames_max);
   b_.finish_breath();
   a_.finish_breath();
   return moved;
@@ -26,6 +29,7 @@ size_t Link::breathe(FrameCache& cache, size_t batch_frames_max) {
 
 size_t Link::move(Direction& direction, FrameCache& cache, size_t batch_frames_max) {
   size_t moved = 0;
+  direction.has_more = false;
   if (!direction.held.empty()) {
     moved = retry_held(direction, cache);
     if (!direction.held.empty()) return moved;
@@ -36,6 +40,7 @@ size_t Link::move(Direction& direction, FrameCache& cache, size_t batch_frames_m
   FrameBatch batch;
   const Budget budget{.frames = std::min(room, batch_frames_max), .bytes = kBurstBytesMax};
   const bool more = direction.from.receive(batch, budget, cache);
+  direction.has_more = more;
   if (batch.empty()) return moved + (more ? 1 : 0);  // all of the burst was dropped: go on
   moved += batch.size();
   direction.to.transmit(batch);
@@ -47,9 +52,12 @@ size_t Link::move(Direction& direction, FrameCache& cache, size_t batch_frames_m
 size_t Link::retry_held(Direction& direction, FrameCache& cache) {
   FrameBatch batch = direction.held;
   const size_t count = batch.size();
-  direction.held.clear();
-  direction.to.transmit(batch);
-  settle(direction, batch, cache);
+  // Asking for room is also when a port takes back what it has sent.
+  if (direction.to.transmit_room() > 0) {
+    direction.held.clear();
+    direction.to.transmit(batch);
+    settle(direction, batch, cache);
+  }
   const size_t moved = count - direction.held.size();
   if (direction.held.empty()) return moved;
   const uint64_t now_ns = monotonic_ns();

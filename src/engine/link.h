@@ -20,8 +20,9 @@ class Link {
   // carries_b_to_a: false when several queues of a share b, and another link brings b's frames.
   Link(PortQueue& a, PortQueue& b, bool carries_b_to_a);
 
-  // One breath: both directions once, then publish. Returns how many frames moved or were dropped.
-  size_t breathe(FrameCache& cache, size_t batch_frames_max);
+  // One breath: up to `batches_max` batches in each direction, then publish. Returns how many
+  // frames moved or were dropped.
+  size_t breathe(FrameCache& cache, size_t batch_frames_max, size_t batches_max = 1);
   // Switches notifications on and looks again. true: it stays hot, there is work.
   bool arm();
   void disarm();
@@ -46,7 +47,8 @@ class Link {
     PortQueue& to;
     FrameBatch held;
     uint64_t held_since_ns = 0;
-    bool no_room = false;  // the source was not read, because the destination takes nothing
+    bool no_room = false;   // the source was not read, because the destination takes nothing
+    bool has_more = false;  // as the source said
   };
   size_t move(Direction& direction, FrameCache& cache, size_t batch_frames_max);
   size_t retry_held(Direction& direction, FrameCache& cache);

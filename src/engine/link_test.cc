@@ -128,6 +128,30 @@ TEST_F(LinkTest, HoldsWhatIsBlockedAndKeepsItsOrder) {
   EXPECT_FALSE(link.has_held());
 }
 
+TEST_F(LinkTest, AsksForRoomBeforeItOffersHeldFramesAgain) {
+  // A port may take back what it has sent only when it is asked for room.
+  vm.incoming = {1, 2};
+  tap.accepts = 0;
+  link.breathe(cache, kBatchFramesMax);
+  ASSERT_TRUE(link.has_held());
+  const int transmits = tap.transmits;
+  tap.accepts = 1000;
+  tap.room = 0;
+  link.breathe(cache, kBatchFramesMax);
+  EXPECT_EQ(tap.transmits, transmits);
+  tap.room = 1;
+  link.breathe(cache, kBatchFramesMax);
+  EXPECT_EQ(tap.sent, (std::vector<uint8_t>{1, 2}));
+}
+
+TEST_F(LinkTest, MovesSeveralBatchesABreathWhenTold) {
+  for (uint8_t i = 0; i < 10; ++i) vm.incoming.push_back(i);
+  EXPECT_EQ(link.breathe(cache, 4, 2), 8u);
+  EXPECT_EQ(tap.finishes, 1);
+  EXPECT_EQ(link.breathe(cache, 4, 2), 2u);
+  EXPECT_EQ(vm.receives, 3);
+}
+
 TEST_F(LinkTest, DropsHeldFramesByNameWhenTheirTimeIsUp) {
   vm.incoming = {1, 2};
   tap.accepts = 0;

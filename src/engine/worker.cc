@@ -154,7 +154,8 @@ size_t Worker::breathe_hot_links(uint64_t now_ns) {
   size_t moved = 0;
   for (auto& link : links_) {
     if (!link->hot) continue;
-    const size_t count = link->breathe(cache_, options_.batch_frames_max);
+    const size_t count =
+        link->breathe(cache_, options_.batch_frames_max, options_.batches_per_breath);
     if (count > 0) {
       link->last_work_ns = now_ns;
       moved += count;

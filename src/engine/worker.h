@@ -29,6 +29,10 @@ struct WorkerOptions {
   int cpu = -1;  // -1: wherever the kernel puts it
   uint32_t poll_us = 50;
   uint32_t batch_frames_max = kBatchFramesMax;
+  // Batches that a link moves each way before it publishes and notifies. More than 1 only for ports
+  // whose frames do not lie in a guest's memory: a VM port bounds what one breath takes by one
+  // batch.
+  uint32_t batches_per_breath = 1;
 };
 
 struct WorkerCounters {

@@ -113,23 +113,6 @@ void Child::stop() {
   }
 }
 
-uint64_t Child::thread_cpu_ns(std::string_view name) const {
-  const std::string folder = "/proc/" + std::to_string(pid_) + "/task";
-  DIR* tasks = ::opendir(folder.c_str());
-  if (tasks == nullptr) return 0;
-  uint64_t total_ns = 0;
-  while (const dirent* entry = ::readdir(tasks)) {
-    const std::string task = folder + "/" + entry->d_name;
-    std::string thread_name;
-    if (!std::getline(std::ifstream(task + "/comm"), thread_name)) continue;
-    if (!thread_name.starts_with(name)) continue;
-    uint64_t run_ns = 0;
-    if (std::ifstream(task + "/schedstat") >> run_ns) total_ns += run_ns;
-  }
-  ::closedir(tasks);
-  return total_ns;
-}
-
 std::string own_program() {
   char path[PATH_MAX];
   const ssize_t bytes = ::readlink("/proc/self/exe", path, sizeof path);

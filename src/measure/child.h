@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "base/thread_time.h"
 
 namespace sluice {
 
@@ -35,7 +36,7 @@ class Child {
   pid_t pid() const { return pid_; }
   const std::string& output() const { return output_; }
   // CPU time that its threads whose names begin with `name` have used.
-  uint64_t thread_cpu_ns(std::string_view name) const;
+  uint64_t thread_cpu_ns(std::string_view name) const { return sluice::thread_cpu_ns(name, pid_); }
 
  private:
   Child(pid_t pid, Fd output) : pid_(pid), pipe_(std::move(output)) {}

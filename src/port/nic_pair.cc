@@ -124,9 +124,19 @@ class NicPairOf final : public NicPair {
     const bool few = free_count_ < std::min<size_t>(kLowWater, receive_.ring.size() / 2 + 1);
     if (reclaim_.stopped() || few)
       reclaim_.poll([this](const UsedBuffer& used) { release(used.token); }, transmit_.ring.size());
-    // With inline_reclaim the next transmit call takes back what there is.
     if (reclaim_.stopped()) return 0;
-    return std::min(std::max<size_t>(free_count_, 1), kBatchFramesMax);
+    if (free_count_ > 0) return std::min(free_count_, kBatchFramesMax);
+    // With inline_reclaim the next transmit call takes back what there is.
+    if (reclaim_.mode() == TransmitMode::inline_reclaim) return 1;
+    reclaim_.stop();
+    return 0;
+  }
+
+  size_t frames_with_device() override {
+    reclaim_.begin([this](const UsedBuffer& used) { release(used.token); });
+    reclaim_.stop();  // so that poll() takes back in either mode
+    reclaim_.poll([this](const UsedBuffer& used) { release(used.token); }, transmit_.ring.size());
+    return transmit_.ring.outstanding();
   }
 
   Kicks finish() override {

@@ -51,6 +51,8 @@ class NicPair {
   virtual void transmit(FrameBatch& batch, QueueCounters& counters) = 0;
   // Frames that could be sent now; takes sent buffers back when there are few.
   virtual size_t room() = 0;
+  // Frames that the device has been given and has not used; takes back what it has.
+  virtual size_t frames_with_device() = 0;
   // At the end of a breath: whether either ring's kick is due. `poll_again`: sent buffers have come
   // back behind our back, and no callback will come for them.
   struct Kicks {

@@ -235,6 +235,12 @@ void NicPort::tell() {
 
 uint64_t NicPort::interrupts() const { return interrupts_ ? interrupts_->count() : 0; }
 
+size_t NicPort::frames_with_device() {
+  size_t frames = 0;
+  for (auto& queue : queues_) change(*queue, [&] { frames += queue->frames_with_device(); });
+  return frames;
+}
+
 std::optional<std::string> NicPort::take_fault() {
   bell_->silence();
   std::optional<std::string> found;

@@ -67,7 +67,11 @@ class NicPort final : public Port, public FrontEndDriver {
 
   bool is_ready() const { return ready_; }
   const std::optional<FrontEndAgreement>& agreement() const { return agreement_; }
+  // Transmit interrupts that the handler's thread has taken; without one the queues' counters of
+  // wake-ups say how many there were.
   uint64_t interrupts() const;
+  // Frames sent that the device has not used yet. Control thread.
+  size_t frames_with_device();
 
   // For the control thread's loop: readable when a worker found a fault of the device; fault_text()
   // is then the sentence, once, and the session has to end.

@@ -47,6 +47,8 @@ class NicQueue final : public PortQueue {
   const NicPair* pair() const { return pair_.get(); }
   // Whether frames are carried: the driver may use fewer pairs than are set up.
   void set_enabled(bool enabled) { enabled_ = enabled; }
+  // Between breaths only: frames sent that the device has not used yet.
+  size_t frames_with_device() { return pair_ == nullptr ? 0 : pair_->frames_with_device(); }
   bool carries() const { return pair_ != nullptr && enabled_ && !fault_reported_; }
 
   // By the thread that reads the transmit ring's call eventfd: counts, and wakes the worker if it

@@ -138,6 +138,9 @@ class Port {
   virtual void queues_share_worker(bool /*peer_is_narrower*/) {}
   // Whether the port asks for that.
   virtual bool wants_one_worker() const { return false; }
+  // How many frames one of its queues may keep (FrameResult::kept): the frame pool has room for
+  // them.
+  virtual size_t frames_kept_max() const { return 0; }
   // Which queue pairs of this port have a receiver now; a TAP detaches the others, so that no flow
   // is steered into nowhere. One entry a queue.
   virtual void set_active_queues(const std::vector<bool>& active) = 0;
