@@ -95,11 +95,9 @@ def test_options_of_later_features_are_unknown_until_then(env):
     ns = Netns(env)
     table = [
         ([*ports(env), "--afxdp", "x0,ifname=lo"], ["--afxdp"]),
-        ([*ports(env), "--nic", "n0,socket=/tmp/x"], ["--nic"]),
         ([*ports(env), "--switch", "s0=vm0,t0"], ["--switch"]),
         ([*ports(env), "--xdp", "vm0,object=x.o"], ["--xdp"]),
         ([*ports(env), "--metrics", "127.0.0.1:9"], ["--metrics"]),
-        (ports(env, vm_options=",rss=on"), ["rss"]),
         (ports(env, tap_options=",io=uring"), ["io"]),
     ]
     check_table(env, table, lambda row: refuse(env, ns, row[0], row[1]))
