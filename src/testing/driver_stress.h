@@ -6,13 +6,14 @@
 // sleep but looks again and again. The device does the like with kicks. A stall is seen for
 // certain: see testing/bell.h.
 //
-//   DriverStress<SplitDriver, StressDevice<SplitQueue>> stress(options, make_device);
-//   const DriverStressResult result = stress.run();
+//   const DriverStressResult result = stress_both_sides<PackedDriver>({.chains = 1'000'000});
 //   EXPECT_EQ(result.problem, "");
 #pragma once
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -22,6 +23,7 @@
 #include "base/clock.h"
 #include "testing/bell.h"
 #include "testing/fake_device.h"
+#include "virtio/packed_queue.h"
 #include "virtio/split_queue.h"
 
 namespace sluice {
@@ -30,6 +32,7 @@ struct DriverStressOptions {
   uint64_t chains = 200'000;
   DriverRingOptions ring;
   uint32_t batch_max = 32;  // chains that one publish() shows
+  uint32_t seed = 1;        // of what both sides do by chance
   // How often each side looks at its eventfd before it sleeps on it.
   uint32_t looks_before_sleep = 300;
   uint32_t seconds_max = 60;  // ends the stress, whatever it has seen
@@ -44,40 +47,94 @@ struct DriverStressResult {
   std::string problem;  // empty: none
 };
 
-// The device's side of the stress, on a real device queue.
+// The device's side of the stress, on a real device queue. Chains are taken in batches, of which a
+// part is given back untouched at times, and completed in their order or, where that is allowed, in
+// the reverse one.
 template <typename Queue>
 class StressDevice {
  public:
-  explicit StressDevice(Queue queue) : queue_(std::move(queue)), spans_(kChainSpansMax) {}
+  StressDevice(Queue queue, const DriverStressOptions& options)
+      : queue_(std::move(queue)),
+        in_order_(options.ring.in_order),
+        jitter_(options.seed * 2 + 0x9e3779b9),
+        spans_(2 * kChainSpansMax) {}
 
   // Uses up to `count` chains: the number in what is readable is written, doubled, to what is
   // writable. Returns how many there were.
   uint32_t serve(uint32_t count) {
-    uint32_t served = 0;
-    for (; served < count; ++served) {
-      Chain chain;
-      spans_.clear();
-      if (queue_.pop(spans_, chain) != Pop::chain) break;
-      uint64_t number = 0;
-      copy_out(spans_.slice(0, chain.readable_count()), 0, &number, sizeof number);
-      number *= 2;
-      const size_t written = copy_in(spans_.slice(chain.readable_count(), chain.writable_count()),
-                                     0, &number, sizeof number);
-      queue_.complete(std::move(chain), static_cast<uint32_t>(written));
+    spans_.clear();
+    Pop end;
+    const uint16_t popped =
+        queue_.pop_batch(spans_, chains_.data(),
+                         static_cast<uint16_t>(std::min<size_t>(count, kBatchFramesMax)), end);
+    const uint32_t kept = jitter_.next() % 8 == 0 ? jitter_.next() % (popped + 1u) : popped;
+    for (uint32_t i = popped; i-- > kept;) queue_.unpop(std::move(chains_[i]));
+    for (uint32_t i = 0; i < kept; ++i) written_[i] = answer(chains_[i]);
+    const bool reversed = !in_order_ && jitter_.next() % 4 == 0;
+    for (uint32_t i = 0; i < kept; ++i) {
+      const uint32_t at = reversed ? kept - 1 - i : i;
+      queue_.complete(std::move(chains_[at]), written_[at]);
     }
-    return served;
+    return kept;
   }
   bool publish_and_ask() { return queue_.publish() > 0 && queue_.driver_wants_notification(); }
   bool ask_for_kick() { return queue_.enable_kicks(); }
   void refuse_kicks() { queue_.disable_kicks(); }
   std::string problem() const {
-    return queue_.broken() ? ring_fault_sentence(queue_.fault()) : std::string();
+    if (queue_.broken()) return ring_fault_sentence(queue_.fault());
+    return out_of_order_ ? "chains came out of their order, twice, or not at all" : "";
   }
 
  private:
+  uint32_t answer(const Chain& chain) {
+    uint64_t number = 0;
+    copy_out(spans_.slice(chain.span_first(), chain.readable_count()), 0, &number, sizeof number);
+    // The driver counts what it sends.
+    out_of_order_ |= number != next_number_++;
+    number *= 2;
+    return static_cast<uint32_t>(
+        copy_in(spans_.slice(chain.span_first() + chain.readable_count(), chain.writable_count()),
+                0, &number, sizeof number));
+  }
+
   Queue queue_;
+  const bool in_order_;
+  Jitter jitter_;
   SpanList spans_;
+  std::array<Chain, kBatchFramesMax> chains_;
+  std::array<uint32_t, kBatchFramesMax> written_{};
+  uint64_t next_number_ = 0;
+  bool out_of_order_ = false;
 };
+
+// The device side of a driver's ring.
+inline SplitQueue device_of(const DriverTestRing<SplitDriver>& ring) {
+  const auto driver = DriverTestRing<SplitDriver>::setup(ring.guest, ring.areas, ring.options);
+  SplitQueueSetup setup;
+  setup.size = driver.size;
+  setup.event_idx = driver.event_idx;
+  setup.indirect = driver.indirect;
+  setup.in_order = driver.in_order;
+  setup.descriptors = driver.descriptors;
+  setup.available = driver.driver_area;
+  setup.used = driver.device_area;
+  setup.memory = ring.guest.share();
+  return SplitQueue(std::move(setup));
+}
+inline PackedQueue device_of(const DriverTestRing<PackedDriver>& ring) {
+  const auto driver = DriverTestRing<PackedDriver>::setup(ring.guest, ring.areas, ring.options);
+  PackedQueueSetup setup;
+  setup.size = driver.size;
+  setup.base = PackedDriver::kFreshBase;
+  setup.event_idx = driver.event_idx;
+  setup.indirect = driver.indirect;
+  setup.in_order = driver.in_order;
+  setup.descriptors = driver.descriptors;
+  setup.driver_event = driver.driver_area;
+  setup.device_event = driver.device_area;
+  setup.memory = ring.guest.share();
+  return PackedQueue(std::move(setup));
+}
 
 // The same on a fake device.
 class FakeStressDevice {
@@ -200,7 +257,7 @@ class DriverStress {
   }
 
   void driver_loop() {
-    Jitter jitter(0x12345);
+    Jitter jitter(options_.seed * 2 + 0x12345);
     while (!stop_.load(std::memory_order_relaxed) && result_.completed < options_.chains &&
            result_.problem.empty()) {
       const bool sent = send(jitter);
@@ -216,7 +273,7 @@ class DriverStress {
   }
 
   void device_loop() {
-    Jitter jitter(0x54321);
+    Jitter jitter(options_.seed * 2 + 0x54321);
     while (!stop_.load(std::memory_order_relaxed)) {
       const uint32_t served = device_.serve(1 + jitter.next() % 64);
       jitter.pause();
@@ -246,5 +303,17 @@ class DriverStress {
   std::atomic<bool> done_{false};
   DriverStressResult result_;
 };
+
+// Both real sides of one format.
+template <typename Ring>
+DriverStressResult stress_both_sides(const DriverStressOptions& options) {
+  using Queue = decltype(device_of(std::declval<const DriverTestRing<Ring>&>()));
+  return DriverStress<Ring, StressDevice<Queue>>(options,
+                                                 [&](DriverTestRing<Ring>& ring) {
+                                                   return StressDevice<Queue>(device_of(ring),
+                                                                              options);
+                                                 })
+      .run();
+}
 
 }  // namespace sluice

@@ -27,29 +27,6 @@ uint64_t chains() {
   return wanted == nullptr ? 20'000 : std::strtoull(wanted, nullptr, 10);
 }
 
-SplitQueue real_device(const DriverTestRing<SplitDriver>& ring) {
-  const DriverRingSetup driver =
-      DriverTestRing<SplitDriver>::setup(ring.guest, ring.areas, ring.options);
-  SplitQueueSetup setup;
-  setup.size = driver.size;
-  setup.event_idx = driver.event_idx;
-  setup.indirect = driver.indirect;
-  setup.descriptors = driver.descriptors;
-  setup.available = driver.driver_area;
-  setup.used = driver.device_area;
-  setup.memory = ring.guest.share();
-  return SplitQueue(std::move(setup));
-}
-
-DriverStressResult against_split(const DriverStressOptions& options) {
-  return DriverStress<SplitDriver, StressDevice<SplitQueue>>(
-             options,
-             [](DriverTestRing<SplitDriver>& ring) {
-               return StressDevice<SplitQueue>(real_device(ring));
-             })
-      .run();
-}
-
 struct Row {
   const char* what;
   StressRun run;
@@ -57,7 +34,8 @@ struct Row {
 constexpr Row kRows[] = {
     {"split against a fake device", against_fake<SplitDriver>},
     {"packed against a fake device", against_fake<PackedDriver>},
-    {"split against SplitQueue", against_split},
+    {"split against SplitQueue", stress_both_sides<SplitDriver>},
+    {"packed against PackedQueue", stress_both_sides<PackedDriver>},
 };
 
 void expect_whole(const Row& row, const DriverStressOptions& options) {
