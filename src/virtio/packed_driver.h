@@ -100,8 +100,14 @@ class PackedDriver {
     if (pending_slots_ != 0) return store_descriptor(next_, piece, token, flags);
     first_flags_word_ = &flags_at(next_.index());
     first_flags_ = flags;
-    const PackedDescriptor descriptor{raw(piece.address), piece.bytes, token, 0};
-    std::memcpy(descriptor_at(next_.index()), &descriptor, offsetof(PackedDescriptor, flags));
+    // The device may look here at any moment, and reads these together with the flags: words of
+    // their own, so that it never sees half of one.
+    uint8_t* at = descriptor_at(next_.index());
+    reinterpret_cast<SharedWord<uint64_t>*>(at)->store_relaxed(raw(piece.address));
+    reinterpret_cast<SharedWord<uint32_t>*>(at + offsetof(PackedDescriptor, bytes))
+        ->store_relaxed(piece.bytes);
+    reinterpret_cast<SharedWord<uint16_t>*>(at + offsetof(PackedDescriptor, id))
+        ->store_relaxed(token);
   }
   void store_descriptor(RingPosition at, BufferPiece piece, uint16_t token, uint16_t flags) {
     // The device does not look here before the batch's first flags are written, therefore plain
