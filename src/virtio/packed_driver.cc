@@ -1,5 +1,6 @@
 #include "virtio/packed_driver.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -168,7 +169,11 @@ bool PackedDriver::enable_callbacks() {
 
 bool PackedDriver::enable_callbacks_delayed() {
   if (!event_idx_) return enable_callbacks();
-  const auto later = static_cast<uint32_t>((descriptors_outstanding() - pending_slots_) * 3 / 4);
+  // A device can give back what it was not shown: then less is outstanding than is pending.
+  const size_t outstanding_slots = descriptors_outstanding();
+  const size_t shown_slots =
+      outstanding_slots - std::min<size_t>(outstanding_slots, pending_slots_);
+  const auto later = static_cast<uint32_t>(shown_slots * 3 / 4);
   RingPosition event = used_;
   event.advance(later, size_);
   ask_at(event);
