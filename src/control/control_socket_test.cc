@@ -213,9 +213,8 @@ class OneQueue final : public PortQueue {
   int wake_fd() const noexcept override { return -1; }
   void on_wake() noexcept override {}
   void count() {
-    received_.frames.add(65);
-    received_.count_batch(64);
-    received_.count_batch(1);
+    received_.count_batch(64, 0);
+    received_.count_batch(1, 0);
     received_.count_drop(DropReason::runt, 3);
     transmitted_.notifications_suppressed.add(2);
   }

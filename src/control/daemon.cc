@@ -162,15 +162,7 @@ Result<void> Daemon::add_vm(const VmOptions& options) {
 }
 
 Result<void> Daemon::add_nic(const NicOptions& options) {
-  auto port = NicPort::create({.name = options.name,
-                               .queue_pairs = options.queue_pairs,
-                               .ring_size = options.ring_size,
-                               .packed = options.packed,
-                               .offload = options.offload,
-                               .transmit_mode = options.transmit == NicTransmit::napi
-                                                    ? TransmitMode::napi
-                                                    : TransmitMode::inline_reclaim,
-                               .interrupt_cpu = options.interrupt_cpu});
+  auto port = NicPort::create(nic_port_options(options));
   if (!port) return fail("{}: {}", options.origin.text, port.error().text);
   nics_.push_back({port->get(), &options});
   engine_->add(std::move(*port));

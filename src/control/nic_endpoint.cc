@@ -18,6 +18,17 @@ constexpr uint64_t kLivedNs = 2'000'000'000;
 
 }  // namespace
 
+NicPortOptions nic_port_options(const NicOptions& options) {
+  return {.name = options.name,
+          .queue_pairs = options.queue_pairs,
+          .ring_size = options.ring_size,
+          .packed = options.packed,
+          .offload = options.offload,
+          .transmit_mode = options.transmit == NicTransmit::napi ? TransmitMode::napi
+                                                                 : TransmitMode::inline_reclaim,
+          .interrupt_cpu = options.interrupt_cpu};
+}
+
 Result<std::unique_ptr<NicEndpoint>> NicEndpoint::open(EventLoop& loop, const NicOptions& options,
                                                        NicPort& port) {
   std::unique_ptr<NicEndpoint> endpoint(new NicEndpoint(loop, options, port));

@@ -21,6 +21,9 @@
 
 namespace sluice {
 
+// The port that these options ask for.
+NicPortOptions nic_port_options(const NicOptions& options);
+
 class NicEndpoint {
  public:
   static Result<std::unique_ptr<NicEndpoint>> open(EventLoop& loop, const NicOptions& options,

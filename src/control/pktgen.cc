@@ -74,15 +74,7 @@ Result<void> Run::build() {
   engine.batches_per_breath = static_cast<uint32_t>(
       (options_.generator.burst_frames + kBatchFramesMax - 1) / kBatchFramesMax);
   engine_ = std::make_unique<Engine>(engine);
-  auto nic = NicPort::create({.name = options_.nic.name,
-                              .queue_pairs = options_.nic.queue_pairs,
-                              .ring_size = options_.nic.ring_size,
-                              .packed = options_.nic.packed,
-                              .offload = options_.nic.offload,
-                              .transmit_mode = options_.nic.transmit == NicTransmit::napi
-                                                   ? TransmitMode::napi
-                                                   : TransmitMode::inline_reclaim,
-                              .interrupt_cpu = options_.nic.interrupt_cpu});
+  auto nic = NicPort::create(nic_port_options(options_.nic));
   if (!nic) return fail(nic.error());
   auto generator = GeneratorPort::create(options_.generator);
   if (!generator) return fail(generator.error());
@@ -164,12 +156,9 @@ bool Run::is_over(uint64_t now_ns) {
   if (options_.seconds > 0 && static_cast<double>(now_ns - begin_ns_) >= options_.seconds * 1e9)
     return true;
   if (options_.generator.frames_max == 0) return false;
-  const GeneratorMode mode = options_.generator.mode;
-  if (mode == GeneratorMode::rxonly || mode == GeneratorMode::reflect)
-    return figures().frames_received >= options_.generator.frames_max;
-  bool all = false;
-  engine_->run_between_breaths(generator_->queue(0), [&] { all = generator_->has_sent_all(); });
-  return all;
+  const uint64_t frames =
+      sends(options_.generator.mode) ? generator_->frames_sent() : generator_->frames_received();
+  return frames >= options_.generator.frames_max;
 }
 
 // One line a second.

@@ -26,10 +26,6 @@ double cpu_ns_per_frame(const PktgenReport& report) {
   return frames == 0 ? 0 : static_cast<double>(report.cpu_ns) / static_cast<double>(frames);
 }
 
-bool is_closed_loop(GeneratorMode mode) {
-  return mode == GeneratorMode::echo || mode == GeneratorMode::latency;
-}
-
 nlohmann::json latency_json(const Histogram& latency) {
   return {{"count", latency.count()},          {"min", latency.min()},
           {"p50", latency.percentile(0.5)},    {"p99", latency.percentile(0.99)},

@@ -25,7 +25,8 @@ Generator::Generator(const GeneratorOptions& wanted)
       // Whoever only receives does not know how many flows there are.
       check(wanted.mode == GeneratorMode::rxonly ? kNumberedFlowsMax
                                                  : std::max(wanted.flows, wanted.queues),
-            is_closed_loop() ? NumberCheck::Begin::at_zero : NumberCheck::Begin::at_first_seen) {
+            is_closed_loop(wanted.mode) ? NumberCheck::Begin::at_zero
+                                        : NumberCheck::Begin::at_first_seen) {
   options.flows = std::max(options.flows, options.queues);
   SLUICE_ASSERT(options.flows <= kNumberedFlowsMax && options.burst_frames > 0);
 }
@@ -45,7 +46,7 @@ void Generator::look_at(const Frame& frame, uint64_t now_ns) {
   }
   check.saw(tag->flow, tag->number);
   if (now_ns >= tag->time_ns) latency_ns.record(now_ns - tag->time_ns);
-  if (is_closed_loop() && tag->flow < options.flows)
+  if (is_closed_loop(options.mode) && tag->flow < options.flows)
     queues[tag->flow % options.queues]->came_back();
 }
 
@@ -84,9 +85,9 @@ void GeneratorQueue::begin(uint64_t now_ns) {
 // How many frames may be made now.
 size_t GeneratorQueue::allowed(uint64_t now_ns) {
   const GeneratorOptions& options = generator_.options;
-  if (!generator_.sending || !generator_.sends()) return 0;
+  if (!generator_.sending || !sends(generator_.options.mode)) return 0;
   uint64_t count = std::min<uint64_t>(frames_left_, burst_left_);
-  if (generator_.is_closed_loop()) {
+  if (is_closed_loop(generator_.options.mode)) {
     give_up_the_overdue(now_ns);
     count = std::min<uint64_t>(
         count, options.window_frames - std::min<uint64_t>(options.window_frames, under_way_));
@@ -125,9 +126,7 @@ bool GeneratorQueue::receive(FrameBatch& batch, const Budget& budget, FrameCache
   if (count == 0) return false;
   size_t bytes = 0;
   for (const Frame* frame : batch) bytes += frame->packet_bytes();
-  received_.frames.add(count);
-  received_.bytes.add(bytes);
-  received_.count_batch(count);
+  received_.count_batch(count, bytes);
   return count == budget.frames && burst_left_ > 0;
 }
 
@@ -147,7 +146,7 @@ size_t GeneratorQueue::make(FrameBatch& batch, size_t count, uint64_t now_ns, Fr
     if (frames_left_ != kNoEnd) --frames_left_;
     --burst_left_;
     ++paced_frames_;
-    if (generator_.is_closed_loop()) ++under_way_;
+    if (is_closed_loop(generator_.options.mode)) ++under_way_;
   }
   if (count > 0) progress_ns_ = now_ns;
   return count;
@@ -172,9 +171,7 @@ void GeneratorQueue::transmit(FrameBatch& batch) noexcept {
   if (generator_.receive_ns_first == 0) generator_.receive_ns_first = now_ns;
   generator_.receive_ns_last = now_ns;
   progress_ns_ = now_ns;
-  transmitted_.frames.add(batch.size());
-  transmitted_.bytes.add(bytes);
-  transmitted_.count_batch(batch.size());
+  transmitted_.count_batch(batch.size(), bytes);
 }
 
 uint64_t GeneratorQueue::ns_until_due(uint64_t now_ns) const {
@@ -187,12 +184,11 @@ bool GeneratorQueue::arm(bool wants_frames, bool wants_room) noexcept {
   if (wants_room && transmit_room() > 0) return true;
   if (!wants_frames) return false;
   if (!reflected_.empty()) return true;
-  if (!generator_.sending || !generator_.sends() || frames_left_ == 0) return false;
-  burst_left_ = generator_.options.burst_frames;
+  if (!generator_.sending || !sends(generator_.options.mode) || frames_left_ == 0) return false;
   const uint64_t now_ns = monotonic_ns();
   if (allowed(now_ns) > 0) return true;
   const bool waits_for_window =
-      generator_.is_closed_loop() && under_way_ >= generator_.options.window_frames;
+      is_closed_loop(generator_.options.mode) && under_way_ >= generator_.options.window_frames;
   const uint64_t wait_ns =
       waits_for_window ? progress_ns_ + kGiveUpNs - now_ns + 1 : ns_until_due(now_ns);
   itimerspec when{};
@@ -216,7 +212,7 @@ Result<std::unique_ptr<GeneratorPort>> GeneratorPort::create(const GeneratorOpti
   SLUICE_ASSERT(options.queues > 0 && options.queues <= kQueuePairsMax);
   SLUICE_ASSERT(options.frame.frame_bytes <= kFrameDataBytesMax);
   std::unique_ptr<GeneratorPort> port(new GeneratorPort(options));
-  SLUICE_ASSERT(!port->generator_.is_closed_loop() || options.window_frames > 0);
+  SLUICE_ASSERT(!is_closed_loop(options.mode) || options.window_frames > 0);
   for (uint32_t i = 0; i < options.queues; ++i) {
     auto queue = GeneratorQueue::create(port->generator_, i);
     if (!queue) return fail("{}: {}", options.name, queue.error().text);
@@ -229,24 +225,31 @@ Result<std::unique_ptr<GeneratorPort>> GeneratorPort::create(const GeneratorOpti
 void GeneratorPort::begin() {
   const uint64_t now_ns = monotonic_ns();
   for (auto& queue : queues_) queue->begin(now_ns);
-  generator_.sending = generator_.sends();
+  generator_.sending = sends(generator_.options.mode);
 }
 
-bool GeneratorPort::has_sent_all() const {
-  return std::all_of(queues_.begin(), queues_.end(),
-                     [](const auto& queue) { return queue->has_sent_all(); });
+uint64_t GeneratorPort::frames_sent() const {
+  uint64_t frames = 0;
+  for (const auto& queue : queues_) frames += queue->received().frames.get();
+  return frames;
+}
+
+uint64_t GeneratorPort::frames_received() const {
+  uint64_t frames = 0;
+  for (const auto& queue : queues_) frames += queue->transmitted().frames.get();
+  return frames;
 }
 
 GeneratorFigures GeneratorPort::figures() const {
-  GeneratorFigures all{.frames_foreign = generator_.foreign,
+  GeneratorFigures all{.frames_sent = frames_sent(),
+                       .frames_received = frames_received(),
+                       .frames_foreign = generator_.foreign,
                        .frames_bad_checksum = generator_.bad_checksum,
                        .receive_ns_first = generator_.receive_ns_first,
                        .receive_ns_last = generator_.receive_ns_last,
                        .numbers = generator_.check.counts(),
                        .latency_ns = generator_.latency_ns};
   for (const auto& queue : queues_) {
-    all.frames_sent += queue->received().frames.get();
-    all.frames_received += queue->transmitted().frames.get();
     all.frames_under_way += queue->under_way();
     all.frames_given_up += queue->given_up();
   }

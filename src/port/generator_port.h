@@ -26,6 +26,14 @@
 namespace sluice {
 
 enum class GeneratorMode : uint8_t { txonly, rxonly, echo, reflect, latency };
+// Whether every frame that is sent is expected back.
+constexpr bool is_closed_loop(GeneratorMode mode) {
+  return mode == GeneratorMode::echo || mode == GeneratorMode::latency;
+}
+// Whether it makes frames of its own.
+constexpr bool sends(GeneratorMode mode) {
+  return mode != GeneratorMode::rxonly && mode != GeneratorMode::reflect;
+}
 
 struct GeneratorOptions {
   std::string name = "generator";
@@ -58,12 +66,6 @@ class GeneratorQueue;
 // What the queues of one generator share. One worker.
 struct Generator {
   explicit Generator(const GeneratorOptions& options);
-  bool is_closed_loop() const {
-    return options.mode == GeneratorMode::echo || options.mode == GeneratorMode::latency;
-  }
-  bool sends() const {
-    return options.mode != GeneratorMode::rxonly && options.mode != GeneratorMode::reflect;
-  }
   bool looks() const {
     return options.mode != GeneratorMode::txonly && options.mode != GeneratorMode::reflect;
   }
@@ -98,7 +100,6 @@ class GeneratorQueue final : public PortQueue {
   void begin(uint64_t now_ns);
   uint64_t under_way() const { return under_way_; }
   uint64_t given_up() const { return given_up_; }
-  bool has_sent_all() const { return frames_left_ == 0; }
   void came_back() { under_way_ -= under_way_ > 0 ? 1 : 0; }
 
  private:
@@ -147,9 +148,10 @@ class GeneratorPort final : public Port {
   // Between breaths.
   void begin();
   void stop_sending() { generator_.sending = false; }
-  // Whether as many frames as were asked for have been made; never without a number.
-  bool has_sent_all() const;
   GeneratorFigures figures() const;
+  // At any time, by any thread.
+  uint64_t frames_sent() const;
+  uint64_t frames_received() const;
 
  private:
   explicit GeneratorPort(const GeneratorOptions& options);

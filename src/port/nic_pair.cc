@@ -133,7 +133,6 @@ class NicPairOf final : public NicPair {
   }
 
   size_t frames_with_device() override {
-    reclaim_.begin([this](const UsedBuffer& used) { release(used.token); });
     reclaim_.stop();  // so that poll() takes back in either mode
     reclaim_.poll([this](const UsedBuffer& used) { release(used.token); }, transmit_.ring.size());
     return transmit_.ring.outstanding();
@@ -262,9 +261,7 @@ bool NicPairOf<Ring>::receive(FrameBatch& batch, const Budget& budget, FrameCach
   // New buffers are seen at once; the kick for them comes with the breath's end.
   receive_.ring.publish();
   if (batch.empty()) return false;
-  counters.frames.add(batch.size());
-  counters.bytes.add(bytes);
-  counters.count_batch(batch.size());
+  counters.count_batch(batch.size(), bytes);
   return batch.size() == budget.frames;
 }
 
@@ -357,9 +354,7 @@ void NicPairOf<Ring>::transmit(FrameBatch& batch, QueueCounters& counters) {
   reclaim_.publish();
   if (sent == 0) return;
   sent_ = true;
-  counters.frames.add(sent);
-  counters.bytes.add(bytes);
-  counters.count_batch(sent);
+  counters.count_batch(sent, bytes);
 }
 
 // Calls `sink(bytes, count)` for the packet's parts in their order.

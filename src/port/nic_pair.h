@@ -53,8 +53,7 @@ class NicPair {
   virtual size_t room() = 0;
   // Frames that the device has been given and has not used; takes back what it has.
   virtual size_t frames_with_device() = 0;
-  // At the end of a breath: whether either ring's kick is due. `poll_again`: sent buffers have come
-  // back behind our back, and no callback will come for them.
+  // At the end of a breath: whether either ring's kick is due.
   struct Kicks {
     bool receive = false;
     bool transmit = false;

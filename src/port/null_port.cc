@@ -9,9 +9,7 @@ void NullQueue::transmit(FrameBatch& batch) noexcept {
     bytes += frame->packet_bytes();
     frame->set_result(FrameResult::done);
   }
-  transmitted_.frames.add(batch.size());
-  transmitted_.bytes.add(bytes);
-  transmitted_.count_batch(batch.size());
+  transmitted_.count_batch(batch.size(), bytes);
 }
 
 Result<std::unique_ptr<NullPort>> NullPort::create(std::string name, uint32_t queue_count) {

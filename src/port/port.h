@@ -51,7 +51,8 @@ struct QueueCounters {
   Counter notifications;             // sent to the other side
   Counter notifications_suppressed;  // not sent, because the other side had asked for none
 
-  void count_batch(size_t frame_count);  // frame_count > 0
+  // A batch that was carried, with its bytes; frame_count > 0.
+  void count_batch(size_t frame_count, size_t byte_count);
   void count_drop(DropReason reason, uint64_t count = 1) {
     drops[static_cast<size_t>(reason)].add(count);
   }

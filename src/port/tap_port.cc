@@ -165,9 +165,7 @@ bool TapQueue::receive(FrameBatch& batch, const Budget& budget, FrameCache& cach
   }
   if (slab != nullptr) cache.give_slab(slab);
   if (!batch.empty()) {
-    received_.frames.add(batch.size());
-    received_.bytes.add(bytes);
-    received_.count_batch(batch.size());
+    received_.count_batch(batch.size(), bytes);
   }
   return more;
 }
@@ -265,9 +263,7 @@ void TapQueue::transmit(FrameBatch& batch) noexcept {
     }
   }
   if (sent == 0) return;
-  transmitted_.frames.add(sent);
-  transmitted_.bytes.add(bytes);
-  transmitted_.count_batch(sent);
+  transmitted_.count_batch(sent, bytes);
 }
 
 size_t TapQueue::transmit_room() noexcept {

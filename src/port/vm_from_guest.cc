@@ -46,9 +46,7 @@ bool VmFromGuest::receive(FrameBatch& batch, const Budget& budget, FrameCache& c
     return ring_.enabled() ? receive_burst(queue, burst, budget) : discard_burst(queue, counters);
   });
   if (batch.empty()) return more;
-  counters.frames.add(batch.size());
-  counters.bytes.add(burst.bytes);
-  counters.count_batch(batch.size());
+  counters.count_batch(batch.size(), burst.bytes);
   return more;
 }
 

@@ -51,9 +51,7 @@ void VmToGuest::send(Queue& queue, FrameBatch& batch, QueueCounters& counters) {
   fill_planned(queue);
   if (queue.broken()) ring_.note_broken();
   if (sent == 0) return;
-  counters.frames.add(sent);
-  counters.bytes.add(bytes);
-  counters.count_batch(sent);
+  counters.count_batch(sent, bytes);
 }
 
 // Finds the buffers for a frame, or says why not: for `dropped` the reason is set in the frame.
