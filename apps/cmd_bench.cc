@@ -5,14 +5,13 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 
-#include "commands.h"
 #include "control/option_schema.h"
 #include "measure/benchmark.h"
 #include "sluice_client.h"
+#include "sluice_words.h"
 
 namespace sluice {
 namespace {
@@ -55,15 +54,9 @@ Result<Wanted> parse(const Arguments& arguments) {
   app.add_flag("--json", wanted.as_json);
   app.add_flag("--list", wanted.list);
   app.add_flag("-h,--help", wanted.wants_help);
-  Arguments reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(reversed);
-  } catch (const CLI::Error& error) {
-    return usage_failure("{} (see sluice bench --help)", error.what());
-  }
+  if (auto parsed = parse_words(app, arguments, "bench"); !parsed) return parsed.error();
   for (const std::string& word : app.remaining()) {
-    if (word.starts_with("-"))
-      return usage_failure("unknown word '{}' (see sluice bench --help)", printable(word));
+    if (word.starts_with("-")) return unknown_word(word, "bench");
     if (find_benchmark(word) == nullptr) {
       std::vector<std::string_view> names;
       for (const Benchmark& benchmark : all_benchmarks()) names.push_back(benchmark.name);

@@ -1,10 +1,9 @@
 // sluice guest: a nic and a TAP, connected: an interface of the host that behaves like a VM.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "commands.h"
 #include "control/daemon.h"
 #include "control/option_schema.h"
+#include "sluice_words.h"
 
 namespace sluice {
 namespace {
@@ -58,31 +57,14 @@ Result<Guest> parse(const Arguments& arguments) {
   app.add_flag("--packed", guest.packed);
   app.add_flag("-v,--verbose", guest.verbose);
   app.add_flag("-h,--help", guest.wants_help);
-  Arguments reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(reversed);
-  } catch (const CLI::Error& error) {
-    return usage_failure("{} (see sluice guest --help)", error.what());
-  }
+  if (auto parsed = parse_words(app, arguments, "guest"); !parsed) return parsed.error();
   if (guest.wants_help) return guest;
-  if (!app.remaining().empty())
-    return usage_failure("unknown word '{}' (see sluice guest --help)",
-                         printable(app.remaining().front()));
+  if (!app.remaining().empty()) return unknown_word(app.remaining().front(), "guest");
   if (guest.socket.empty())
     return usage_failure("no back end: give --socket PATH of its vhost-user socket");
   if (guest.ifname.empty())
     return usage_failure("no interface: give --ifname NAME, it is created and removed");
   return guest;
-}
-
-// A comma inside a value of a list is written twice.
-std::string in_list(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    out += c;
-    if (c == ',') out += ',';
-  }
-  return out;
 }
 
 Arguments run_arguments(const Guest& guest) {

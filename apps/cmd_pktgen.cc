@@ -1,14 +1,13 @@
 // sluice pktgen: a generator that plugs into a back end as a VM does.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "base/log.h"
-#include "commands.h"
 #include "control/option_schema.h"
 #include "control/pktgen.h"
 #include "sluice_client.h"
+#include "sluice_words.h"
 
 namespace sluice {
 namespace {
@@ -98,16 +97,9 @@ Result<Words> parse(const Arguments& arguments) {
   app.set_help_flag();
   app.allow_extras();
   add_options(app, words);
-  Arguments reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(reversed);
-  } catch (const CLI::Error& error) {
-    return usage_failure("{} (see sluice pktgen --help)", error.what());
-  }
+  if (auto parsed = parse_words(app, arguments, "pktgen"); !parsed) return parsed.error();
   if (words.wants_help) return words;
-  if (!app.remaining().empty())
-    return usage_failure("unknown word '{}' (see sluice pktgen --help)",
-                         printable(app.remaining().front()));
+  if (!app.remaining().empty()) return unknown_word(app.remaining().front(), "pktgen");
   if (words.socket.empty())
     return usage_failure("no back end: give --socket PATH of its vhost-user socket");
   if (words.mode.empty())
@@ -136,8 +128,7 @@ Result<NicOptions> nic_of(const Words& words) {
   std::string list = "nic0,offload=off";
   for (const auto& [key, value] : values) {
     if (value.empty()) continue;
-    list += fmt::format(",{}=", key);
-    for (const char c : value) list += c == ',' ? std::string(",,") : std::string(1, c);
+    list += fmt::format(",{}={}", key, in_list(value));
   }
   RunOptions options;
   if (auto parsed = parse_list_option("nic", list, options); !parsed) return parsed.error();
