@@ -10,10 +10,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "virtio/packed_driver.h"
-#include "virtio/packed_queue.h"
+#include "virtio/device_side.h"
 #include "virtio/split_driver.h"
-#include "virtio/split_queue.h"
 
 namespace sluice {
 namespace {
@@ -75,34 +73,6 @@ DriverRingSetup make_setup(BenchMemory& memory, const RingBenchCase& bench_case)
   return setup;
 }
 
-SplitQueue make_queue(const DriverRingSetup& driver, const BenchMemory& memory,
-                      std::type_identity<SplitQueue>) {
-  SplitQueueSetup setup;
-  setup.size = driver.size;
-  setup.event_idx = driver.event_idx;
-  setup.indirect = driver.indirect;
-  setup.in_order = driver.in_order;
-  setup.descriptors = driver.descriptors;
-  setup.available = driver.driver_area;
-  setup.used = driver.device_area;
-  setup.memory = memory.share();
-  return SplitQueue(std::move(setup));
-}
-
-PackedQueue make_queue(const DriverRingSetup& driver, const BenchMemory& memory,
-                       std::type_identity<PackedQueue>) {
-  PackedQueueSetup setup;
-  setup.size = driver.size;
-  setup.event_idx = driver.event_idx;
-  setup.indirect = driver.indirect;
-  setup.in_order = driver.in_order;
-  setup.descriptors = driver.descriptors;
-  setup.driver_event = driver.driver_area;
-  setup.device_event = driver.device_area;
-  setup.memory = memory.share();
-  return PackedQueue(std::move(setup));
-}
-
 template <typename Driver, typename Queue>
 class Bench {
  public:
@@ -110,7 +80,7 @@ class Bench {
       : case_(bench_case),
         setup_(make_setup<Driver>(memory, bench_case)),
         driver_(setup_),
-        queue_(make_queue(setup_, memory, std::type_identity<Queue>{})),
+        queue_(device_side_of<Driver>(setup_, memory.share())),
         spans_(kChainSpansMax),
         pieces_(size_t{bench_case.burst} * bench_case.pieces) {
     for (BufferPiece& piece : pieces_) piece = {memory.take(kBufferBytes), kBufferBytes};

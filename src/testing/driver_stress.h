@@ -23,8 +23,7 @@
 #include "base/clock.h"
 #include "testing/bell.h"
 #include "testing/fake_device.h"
-#include "virtio/packed_queue.h"
-#include "virtio/split_queue.h"
+#include "virtio/device_side.h"
 
 namespace sluice {
 
@@ -108,32 +107,10 @@ class StressDevice {
 };
 
 // The device side of a driver's ring.
-inline SplitQueue device_of(const DriverTestRing<SplitDriver>& ring) {
-  const auto driver = DriverTestRing<SplitDriver>::setup(ring.guest, ring.areas, ring.options);
-  SplitQueueSetup setup;
-  setup.size = driver.size;
-  setup.event_idx = driver.event_idx;
-  setup.indirect = driver.indirect;
-  setup.in_order = driver.in_order;
-  setup.descriptors = driver.descriptors;
-  setup.available = driver.driver_area;
-  setup.used = driver.device_area;
-  setup.memory = ring.guest.share();
-  return SplitQueue(std::move(setup));
-}
-inline PackedQueue device_of(const DriverTestRing<PackedDriver>& ring) {
-  const auto driver = DriverTestRing<PackedDriver>::setup(ring.guest, ring.areas, ring.options);
-  PackedQueueSetup setup;
-  setup.size = driver.size;
-  setup.base = PackedDriver::kFreshBase;
-  setup.event_idx = driver.event_idx;
-  setup.indirect = driver.indirect;
-  setup.in_order = driver.in_order;
-  setup.descriptors = driver.descriptors;
-  setup.driver_event = driver.driver_area;
-  setup.device_event = driver.device_area;
-  setup.memory = ring.guest.share();
-  return PackedQueue(std::move(setup));
+template <typename Ring>
+auto device_of(const DriverTestRing<Ring>& ring) {
+  return device_side_of<Ring>(DriverTestRing<Ring>::setup(ring.guest, ring.areas, ring.options),
+                              ring.guest.share());
 }
 
 // The same on a fake device.
@@ -307,12 +284,9 @@ class DriverStress {
 // Both real sides of one format.
 template <typename Ring>
 DriverStressResult stress_both_sides(const DriverStressOptions& options) {
-  using Queue = decltype(device_of(std::declval<const DriverTestRing<Ring>&>()));
-  return DriverStress<Ring, StressDevice<Queue>>(options,
-                                                 [&](DriverTestRing<Ring>& ring) {
-                                                   return StressDevice<Queue>(device_of(ring),
-                                                                              options);
-                                                 })
+  using Device = StressDevice<decltype(device_of(std::declval<const DriverTestRing<Ring>&>()))>;
+  return DriverStress<Ring, Device>(
+             options, [&](DriverTestRing<Ring>& ring) { return Device(device_of(ring), options); })
       .run();
 }
 
