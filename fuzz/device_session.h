@@ -33,17 +33,6 @@ inline FakeGuestMemory& guest() {
   return memory;
 }
 
-inline bool lies_in_guest_memory(const GuestSpan& span) {
-  const auto* begin = static_cast<const uint8_t*>(span.address_for_shared_words());
-  for (size_t i = 0; i < guest().region_count(); ++i) {
-    const RegionDescription region = guest().description(i);
-    const auto whole = guest().share()->translate(region.guest_address, region.bytes);
-    const auto* host = static_cast<const uint8_t*>(whole->address_for_shared_words());
-    if (begin >= host && begin + span.size() <= host + region.bytes) return true;
-  }
-  return false;
-}
-
 inline void clear_guest() {
   for (size_t i = 0; i < guest().region_count(); ++i) {
     const RegionDescription region = guest().description(i);
@@ -65,7 +54,7 @@ template <class Driver>
 class DeviceSession {
  public:
   using Queue = typename Driver::Queue;
-  DeviceSession(Input& input, const FakeDriverOptions& options)
+  DeviceSession(RingInput& input, const FakeDriverOptions& options)
       : input_(input),
         driver_(guest(), options),
         in_order_(options.in_order),
@@ -93,7 +82,7 @@ class DeviceSession {
   virtual void check_published(uint16_t count) = 0;
   virtual Queue restarted() = 0;  // a queue that goes on where this one was
 
-  Input& input_;
+  RingInput& input_;
   Driver driver_;
   const bool in_order_;
   Queue queue_;
@@ -153,8 +142,8 @@ class DeviceSession {
     const auto readable = spans_.slice(chain.span_first(), chain.readable_count());
     const auto writable =
         spans_.slice(chain.span_first() + chain.readable_count(), chain.writable_count());
-    for (const GuestSpan& span : readable) SLUICE_ASSERT(lies_in_guest_memory(span));
-    for (const GuestSpan& span : writable) SLUICE_ASSERT(lies_in_guest_memory(span));
+    for (const GuestSpan& span : readable) SLUICE_ASSERT(guest().contains(span));
+    for (const GuestSpan& span : writable) SLUICE_ASSERT(guest().contains(span));
     SLUICE_ASSERT(total_bytes(readable) == chain.readable_bytes());
     SLUICE_ASSERT(total_bytes(writable) == chain.writable_bytes());
     uint8_t bytes[kCopyBytesMax];

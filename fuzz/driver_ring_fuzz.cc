@@ -37,7 +37,7 @@ template <class Ring>
 class Session {
  public:
   using Device = typename FakeDeviceOf<Ring>::Type;
-  Session(Input& input, const DriverRingOptions& options)
+  Session(RingInput& input, const DriverRingOptions& options)
       : input_(input),
         options_(options),
         driver_(DriverTestRing<Ring>::setup(guest(), kAreas, options)),
@@ -201,7 +201,7 @@ class Session {
     SLUICE_ASSERT(driver_.free_descriptors() == driver_.size());
   }
 
-  Input& input_;
+  RingInput& input_;
   const DriverRingOptions options_;
   Ring driver_;
   Device device_;
@@ -212,7 +212,7 @@ class Session {
 };
 
 template <class Ring>
-void run(Input& input, const DriverRingOptions& options) {
+void run(RingInput& input, const DriverRingOptions& options) {
   std::memset(guest().at(0, kGuestBytes), 0, kBuffers);
   Session<Ring>(input, options).run();
 }
@@ -221,7 +221,7 @@ void run(Input& input, const DriverRingOptions& options) {
 }  // namespace sluice
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
-  sluice::Input input(data, bytes);
+  sluice::RingInput input(data, bytes);
   const uint8_t choice = input.byte();
   const bool is_packed = choice & 1;
   sluice::DriverRingOptions options;

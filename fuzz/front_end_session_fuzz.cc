@@ -16,7 +16,7 @@ namespace {
 
 class Talk {
  public:
-  explicit Talk(Input input) : input_(input) {}
+  explicit Talk(FuzzInput input) : input_(input) {}
 
   void run() {
     arrange();
@@ -133,7 +133,7 @@ class Talk {
     send_with_descriptors(socket, std::span(bytes).subspan(split), {});
   }
 
-  Input input_;
+  FuzzInput input_;
   FrontEndBench bench_;
   std::deque<uint32_t> questions_;
 };
@@ -143,10 +143,6 @@ class Talk {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   using namespace sluice;
-  set_log_level(LogLevel::error);
-  things();
-  const size_t open_before = open_descriptor_count();
-  Talk(Input(data, std::min<size_t>(bytes, 4096))).run();
-  SLUICE_ASSERT(open_descriptor_count() == open_before);
+  run_without_a_leak(data, bytes, [](FuzzInput input) { Talk(input).run(); });
   return 0;
 }

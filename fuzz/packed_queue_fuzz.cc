@@ -13,7 +13,7 @@ namespace {
 
 using Place = FakePackedDriver::Place;
 
-FakeDriverOptions some_options(Input& input) {
+FakeDriverOptions some_options(RingInput& input) {
   const uint8_t options = input.byte();
   return {.size = 1u + input.byte() % 64,
           .start_index = input.byte(),
@@ -27,7 +27,7 @@ Place place_of(uint32_t word) { return {.index = word & 0x7fff, .wrap = (word & 
 
 class PackedSession final : public DeviceSession<FakePackedDriver> {
  public:
-  explicit PackedSession(Input& input) : DeviceSession(input, some_options(input)) {}
+  explicit PackedSession(RingInput& input) : DeviceSession(input, some_options(input)) {}
 
  private:
   void driver_step(uint8_t choice) override {
@@ -101,7 +101,7 @@ class PackedSession final : public DeviceSession<FakePackedDriver> {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   sluice::clear_guest();
-  sluice::Input input(data, bytes);
+  sluice::RingInput input(data, bytes);
   sluice::PackedSession(input).run();
   return 0;
 }

@@ -2,9 +2,9 @@
 // addresses and lengths that mean something more often than chance would have it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
+
+#include "fuzz_input.h"
 
 namespace sluice {
 
@@ -13,18 +13,9 @@ inline constexpr uint64_t kRingsBytes = 16 << 10;
 inline constexpr uint64_t kNeighbour = 64 << 10;
 inline constexpr uint64_t kNeighbourBytes = 8 << 10;
 
-class Input {
+class RingInput : public FuzzInput {
  public:
-  Input(const uint8_t* data, size_t bytes) : rest_(data, bytes) {}
-  bool empty() const { return rest_.empty(); }
-  uint8_t byte() {
-    if (rest_.empty()) return 0;
-    const uint8_t value = rest_.front();
-    rest_ = rest_.subspan(1);
-    return value;
-  }
-  uint16_t word() { return static_cast<uint16_t>(byte() | byte() << 8); }
-  uint32_t dword() { return word() | static_cast<uint32_t>(word()) << 16; }
+  using FuzzInput::FuzzInput;
 
   // An address that means something more often than chance would have it.
   uint64_t address() {
@@ -57,9 +48,6 @@ class Input {
         return dword();
     }
   }
-
- private:
-  std::span<const uint8_t> rest_;
 };
 
 }  // namespace sluice

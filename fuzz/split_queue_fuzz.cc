@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-FakeDriverOptions some_options(Input& input) {
+FakeDriverOptions some_options(RingInput& input) {
   const uint8_t options = input.byte();
   return {.size = 1u << (options % 7),
           .start_index = static_cast<uint16_t>(-4 * (input.byte() % 32)),
@@ -21,7 +21,7 @@ FakeDriverOptions some_options(Input& input) {
 
 class SplitSession final : public DeviceSession<FakeDriver> {
  public:
-  explicit SplitSession(Input& input)
+  explicit SplitSession(RingInput& input)
       : DeviceSession(input, some_options(input)), used_index_(driver_.used_index()) {}
 
  private:
@@ -87,7 +87,7 @@ class SplitSession final : public DeviceSession<FakeDriver> {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   sluice::clear_guest();
-  sluice::Input input(data, bytes);
+  sluice::RingInput input(data, bytes);
   sluice::SplitSession(input).run();
   return 0;
 }

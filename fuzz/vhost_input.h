@@ -1,38 +1,15 @@
-// What the fuzzers of both halves of vhost-user share: an input that is taken from bit by bit, and
-// descriptors to hand over.
+// What the fuzzers of both halves of vhost-user share: descriptors to hand over, and a run.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <vector>
 
+#include "base/log.h"
+#include "fuzz_input.h"
 #include "vhost/session_test_kit.h"
 
 namespace sluice {
-
-// Takes values off the front of the input; zeros when it is used up.
-class Input {
- public:
-  Input(const uint8_t* data, size_t bytes) : rest_(data, bytes) {}
-  bool empty() const { return rest_.empty(); }
-  uint8_t byte() {
-    if (rest_.empty()) return 0;
-    const uint8_t value = rest_.front();
-    rest_ = rest_.subspan(1);
-    return value;
-  }
-  std::vector<uint8_t> bytes(size_t count) {
-    std::vector<uint8_t> taken(count);
-    const size_t have = std::min(count, rest_.size());
-    std::copy_n(rest_.begin(), have, taken.begin());
-    rest_ = rest_.subspan(have);
-    return taken;
-  }
-
- private:
-  std::span<const uint8_t> rest_;
-};
 
 // Made once: what the peer keeps open is not counted against us.
 inline const std::vector<Fd>& things() {
@@ -54,12 +31,22 @@ inline const std::vector<Fd>& things() {
 }
 
 // None to three of them, or, with bit 6, more than a message may have.
-inline std::vector<int> some_things(Input& input, uint8_t control) {
+inline std::vector<int> some_things(FuzzInput& input, uint8_t control) {
   std::vector<int> fds;
   for (int count = control & 3; count > 0; --count)
     fds.push_back(things()[input.byte() % things().size()].get());
   if ((control & 0x40) != 0) fds.resize(12, things()[0].get());
   return fds;
+}
+
+// One run of either fuzzer: talk(input) leaves no descriptor open.
+template <typename Talk>
+void run_without_a_leak(const uint8_t* data, size_t bytes, Talk talk) {
+  set_log_level(LogLevel::error);
+  things();
+  const size_t open_before = open_descriptor_count();
+  talk(FuzzInput(data, std::min<size_t>(bytes, 4096)));
+  SLUICE_ASSERT(open_descriptor_count() == open_before);
 }
 
 }  // namespace sluice

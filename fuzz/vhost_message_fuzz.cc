@@ -27,7 +27,7 @@ void try_codec(std::span<const uint8_t> bytes) {
 
 // A known request, well-formed in its shape; its content is the input's, with addresses and indices
 // pulled to where they can mean something.
-std::vector<uint8_t> shaped_message(Input& input) {
+std::vector<uint8_t> shaped_message(FuzzInput& input) {
   const uint32_t request = 1 + input.byte() % kRequestMax;
   const uint8_t choice = input.byte();
   const RequestRow& row = *find_request(request);
@@ -49,7 +49,7 @@ std::vector<uint8_t> shaped_message(Input& input) {
   return message_bytes(request, flags, payload);
 }
 
-void run(Input input) {
+void run(FuzzInput input) {
   RecordingDevice device(2);
   device.keep_events = false;
   TestFrontEnd front_end(device);
@@ -82,10 +82,6 @@ void run(Input input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   using namespace sluice;
-  set_log_level(LogLevel::error);
-  things();
-  const size_t open_before = open_descriptor_count();
-  run(Input(data, std::min<size_t>(bytes, 4096)));
-  SLUICE_ASSERT(open_descriptor_count() == open_before);
+  run_without_a_leak(data, bytes, [](FuzzInput input) { run(input); });
   return 0;
 }

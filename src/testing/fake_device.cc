@@ -1,8 +1,7 @@
 #include "testing/fake_device.h"
 
-#include <atomic>
-
 #include "base/assert.h"
+#include "testing/atomic_words.h"
 
 namespace sluice {
 namespace {
@@ -14,26 +13,6 @@ constexpr uint16_t kNext = 1, kWrite = 2, kIndirect = 4;
 constexpr uint16_t kAvailBit = 0x80, kUsedBit = 0x8000;
 constexpr size_t kBytesOffset = 8, kIdOffset = 12, kPackedFlagsOffset = 14;
 constexpr size_t kSplitFlagsOffset = 12, kNextOffset = 14;
-
-std::atomic_ref<uint16_t> word16(uint8_t* at) {
-  return std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(at));
-}
-std::atomic_ref<uint32_t> word32(uint8_t* at) {
-  return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(at));
-}
-std::atomic_ref<uint64_t> word64(uint8_t* at) {
-  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(at));
-}
-
-// The device's own store-to-load fence.
-void device_fence() {
-#if defined(__SANITIZE_THREAD__)
-  static std::atomic<uint32_t> word{0};
-  word.fetch_add(1);
-#else
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-}
 
 }  // namespace
 
@@ -133,7 +112,7 @@ void FakeSplitDevice::publish() {
 
 bool FakeSplitDevice::interrupt_wanted() {
   if (used_index_ == signalled_) return false;
-  device_fence();
+  fake_fence();
   const uint16_t from = signalled_;
   signalled_ = used_index_;
   if (!options_.event_idx) return (word16(available_).load() & 1) == 0;
@@ -151,7 +130,7 @@ bool FakeSplitDevice::ask_for_kick(uint16_t known) {
   } else {
     word16(used_).store(0);
   }
-  device_fence();
+  fake_fence();
   return word16(available_ + kIndexOffset).load() != next_available_;
 }
 
@@ -277,7 +256,7 @@ void FakePackedDevice::publish() {
 
 bool FakePackedDevice::interrupt_wanted() {
   if (signal_slots_ == 0) return false;
-  device_fence();
+  fake_fence();
   Place at = signalled_;
   const uint32_t slots = signal_slots_;
   signalled_ = used_;
@@ -305,7 +284,7 @@ bool FakePackedDevice::ask_for_kick(uint16_t known) {
   } else {
     word16(device_event_ + 2).store(0);
   }
-  device_fence();
+  fake_fence();
   return is_available(next_);
 }
 

@@ -1,10 +1,10 @@
 #include "testing/fake_driver.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "base/assert.h"
+#include "testing/atomic_words.h"
 
 namespace sluice {
 namespace {
@@ -15,23 +15,6 @@ constexpr size_t kIndexOffset = 2;
 constexpr size_t kEntriesOffset = 4;
 constexpr size_t kDescriptorBytes = 16;
 constexpr size_t kUsedEntryBytes = 8;
-
-std::atomic_ref<uint16_t> word16(uint8_t* at) {
-  return std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(at));
-}
-std::atomic_ref<uint32_t> word32(uint8_t* at) {
-  return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(at));
-}
-
-// The driver's own store-to-load fence, never compiled out: a mutant is about the device's.
-void driver_fence() {
-#if defined(__SANITIZE_THREAD__)
-  static std::atomic<uint32_t> word{0};
-  word.fetch_add(1);
-#else
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-}
 
 // Whether counting on from `from` to `to` steps over `event`, that is reaches event + 1: by
 // counting, not by the formula that the device uses.
@@ -191,7 +174,7 @@ std::vector<FakeDriver::Used> FakeDriver::take_all_used() {
 
 bool FakeDriver::kick_wanted() {
   // The index is visible before the device's wish is read. [virtio 2.7.13.4.1]
-  driver_fence();
+  fake_fence();
   const uint16_t before = kicked_available_;
   kicked_available_ = shown_available_;
   if (before == shown_available_) return false;
@@ -208,7 +191,7 @@ bool FakeDriver::enable_interrupts() {
     raw_available_flags(0);
   }
   // The wish is visible before the used index is read. [virtio 2.7.14]
-  driver_fence();
+  fake_fence();
   return has_used();
 }
 

@@ -67,6 +67,17 @@ RegionDescription FakeGuestMemory::description(size_t index) const {
           FrontendAddr{frontend_address(shape.guest_address)}, shape.file_offset};
 }
 
+bool FakeGuestMemory::contains(const GuestSpan& span) const {
+  const auto* begin = static_cast<const uint8_t*>(span.address_for_shared_words());
+  for (const Region& region : regions_) {
+    const auto whole =
+        memory_->translate(GuestAddr{region.shape.guest_address}, region.shape.bytes);
+    const auto* host = static_cast<const uint8_t*>(whole->address_for_shared_words());
+    if (begin >= host && begin + span.size() <= host + region.shape.bytes) return true;
+  }
+  return false;
+}
+
 FakeGuestMemory::Region* FakeGuestMemory::find(uint64_t guest_address) {
   for (Region& region : regions_) {
     if (guest_address - region.shape.guest_address < region.shape.bytes) return &region;

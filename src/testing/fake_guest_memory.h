@@ -58,6 +58,9 @@ class FakeGuestMemory {
     return guest_address + kFrontendOffset;
   }
 
+  // Whether all of a span of the device's view lies within one region.
+  bool contains(const GuestSpan& span) const;
+
   // The driver's pointer to a range that lies within one region.
   uint8_t* at(uint64_t guest_address, uint64_t bytes);
   // Piecewise over adjacent regions.

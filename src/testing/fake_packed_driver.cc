@@ -1,10 +1,10 @@
 #include "testing/fake_packed_driver.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "base/assert.h"
+#include "testing/atomic_words.h"
 
 namespace sluice {
 namespace {
@@ -13,26 +13,6 @@ namespace {
 constexpr size_t kDescriptorBytes = 16;
 constexpr size_t kBytesOffset = 8, kIdOffset = 12, kFlagsOffset = 14;
 constexpr size_t kEventBytes = 4, kEventFlagsOffset = 2;
-
-std::atomic_ref<uint16_t> word16(uint8_t* at) {
-  return std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(at));
-}
-std::atomic_ref<uint32_t> word32(uint8_t* at) {
-  return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(at));
-}
-std::atomic_ref<uint64_t> word64(uint8_t* at) {
-  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(at));
-}
-
-// The driver's own store-to-load fence, never compiled out: a mutant is about the device's.
-void driver_fence() {
-#if defined(__SANITIZE_THREAD__)
-  static std::atomic<uint32_t> word{0};
-  word.fetch_add(1);
-#else
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-}
 
 // The i-th buffer id: each another one, a slot's number only by chance. And back.
 constexpr uint32_t kIdFactor = 40503, kIdFactorInverse = 30599, kIdOffsetOfFirst = 0x9e37;
@@ -261,7 +241,7 @@ std::vector<FakePackedDriver::Used> FakePackedDriver::take_all_used() {
 
 bool FakePackedDriver::kick_wanted() {
   // The descriptors are visible before the device's wish is read. [virtio 2.8.21.3.1]
-  driver_fence();
+  fake_fence();
   Place at = kicked_;
   const uint64_t slots = shown_slots_;
   step(kicked_, slots);
@@ -286,7 +266,7 @@ bool FakePackedDriver::enable_interrupts() {
   wished_ = last_used_;
   raw_driver_event(event_word(wished_), event_idx_ ? kEventPlace : kEventOn);
   // The wish is visible before the next descriptor is read. [virtio 2.8.22]
-  driver_fence();
+  fake_fence();
   return has_used();
 }
 

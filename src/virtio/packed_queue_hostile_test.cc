@@ -2,18 +2,16 @@
 // private to the device. What both formats have in common is in device_queue_hostile_test.cc.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
 #include <memory>
-#include <thread>
 
+#include "testing/descriptor_flipper.h"
 #include "testing/ring_formats.h"
 
 namespace sluice {
 namespace {
 
 using Driver = FakePackedDriver;
-constexpr uint64_t kMiB = 1 << 20;
 constexpr uint16_t kNext = Driver::kNext, kWrite = Driver::kWrite, kIndirect = Driver::kIndirect;
 
 // ---- Chains that go too far --------------------------------------------------------------------
@@ -199,84 +197,25 @@ TEST(PackedQueueHostile, AFaultInAChainThatGoesOverTheEndOfTheRing) {
 
 // ---- A second thread writes while we read ------------------------------------------------------
 
-// Rewrites descriptors and a table as fast as it can, with values that are mostly legal, so that a
-// word read twice would be read differently.
-class PackedFlipper {
- public:
-  PackedFlipper(PackedTestRing& ring, uint64_t table) : ring_(ring), table_(table) {
-    thread_ = std::thread([this] { run(); });
-  }
-  ~PackedFlipper() {
-    stop_.store(true);
-    thread_.join();
-  }
-
- private:
-  uint32_t next() {
-    state_ ^= state_ << 13;
-    state_ ^= state_ >> 17;
-    state_ ^= state_ << 5;
-    return state_;
-  }
-  RawPackedDescriptor some_descriptor() {
-    static constexpr uint64_t kAddresses[] = {16 * kMiB, 17 * kMiB - 8, 18 * kMiB - 64, 0x3000};
-    static constexpr uint32_t kLengths[] = {0, 1, 16, 64, 64, 128, 1 << 20};
-    RawPackedDescriptor descriptor;
-    descriptor.address = kAddresses[next() % 4];
-    descriptor.bytes = kLengths[next() % 7];
-    descriptor.id = static_cast<uint16_t>(next());
-    descriptor.flags = Driver::available_bits(next() % 2);
-    if (next() % 4 == 0) descriptor.flags |= kNext;
-    if (next() % 8 == 0) descriptor.flags |= kWrite;
-    if (next() % 4 == 0)
-      descriptor = {table_, 64, 1, static_cast<uint16_t>(kIndirect | (descriptor.flags & ~kNext))};
-    return descriptor;
-  }
-  void run() {
-    auto* table = reinterpret_cast<uint32_t*>(ring_.guest.at(table_, 64));
-    while (!stop_.load(std::memory_order_relaxed)) {
-      ring_.driver.raw_descriptor(next() % ring_.driver.size(), some_descriptor());
-      uint8_t entry[16];
-      Driver::encode(some_descriptor(), entry);
-      for (uint32_t i = 0; i < 4; ++i) {
-        uint32_t word = 0;
-        std::memcpy(&word, entry + 4 * i, 4);
-        std::atomic_ref<uint32_t>(table[(next() % 4) * 4 + i]).store(word);
-      }
-    }
-  }
-
-  PackedTestRing& ring_;
-  uint64_t table_;
-  uint32_t state_ = 2463534242;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
-
-// Every span lies in memory that the guest has, and the sums are those of the spans.
-void check_chain(PackedTestRing& ring, const Chain& chain) {
-  const auto spans =
-      ring.spans.slice(chain.span_first(), chain.readable_count() + chain.writable_count());
-  ASSERT_EQ(total_bytes(spans), uint64_t{chain.readable_bytes()} + chain.writable_bytes());
-  for (const GuestSpan& span : spans) {
-    const auto* begin = static_cast<const uint8_t*>(span.address_for_shared_words());
-    bool inside = false;
-    for (size_t i = 0; i < ring.guest.region_count(); ++i) {
-      const RegionDescription region = ring.guest.description(i);
-      const auto whole = ring.guest.share()->translate(region.guest_address, region.bytes);
-      const auto* host = static_cast<const uint8_t*>(whole->address_for_shared_words());
-      inside = inside || (begin >= host && begin + span.size() <= host + region.bytes);
-    }
-    ASSERT_TRUE(inside);
-  }
-}
-
 TEST(PackedQueueHostile, DescriptorsThatChangeUnderTheWalkNeverLeadOutOfGuestMemory) {
   PackedTestRing ring({.size = 13}, with_neighbours());
-  const uint64_t table = ring.guest.allocate(64);
+  const uint64_t table = ring.guest.allocate(kFlipTableBytes);
   uint64_t chains = 0, faults = 0;
   {
-    const PackedFlipper flipper(ring, table);
+    const DescriptorFlipper flipper(
+        ring, table,
+        [&](Jitter& jitter) {
+          RawPackedDescriptor descriptor{some_address(jitter), some_length(jitter),
+                                         static_cast<uint16_t>(jitter.next()),
+                                         Driver::available_bits(jitter.next() % 2)};
+          if (jitter.next() % 4 == 0) descriptor.flags |= kNext;
+          if (jitter.next() % 8 == 0) descriptor.flags |= kWrite;
+          if (jitter.next() % 4 == 0)
+            descriptor = {table, kFlipTableBytes, 1,
+                          static_cast<uint16_t>(kIndirect | (descriptor.flags & ~kNext))};
+          return descriptor;
+        },
+        [](Jitter&) {});
     while (chains < 50'000 || faults < 1000) {
       Chain chain;
       ring.spans.clear();

@@ -1,17 +1,14 @@
 // Indices, heads and words that a driver should not write, and what stays private to the device.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
 #include <memory>
-#include <thread>
 
+#include "testing/descriptor_flipper.h"
 #include "testing/ring_formats.h"
 
 namespace sluice {
 namespace {
-
-constexpr uint64_t kMiB = 1 << 20;
 
 // ---- The available ring ------------------------------------------------------------------------
 
@@ -140,88 +137,27 @@ TEST(SplitQueueHostile, RunsThroughAllIndicesAtTheSmallestAndTheLargestSize) {
 
 // ---- A second thread writes while we read ------------------------------------------------------
 
-// Rewrites descriptors, a table and the available ring as fast as it can, with values that are
-// mostly legal, so that a word read twice would be read differently.
-class Flipper {
- public:
-  Flipper(TestRing& ring, uint64_t table) : ring_(ring), table_(table) {
-    thread_ = std::thread([this] { run(); });
-  }
-  ~Flipper() {
-    stop_.store(true);
-    thread_.join();
-  }
-
- private:
-  uint32_t next() {
-    state_ ^= state_ << 13;
-    state_ ^= state_ >> 17;
-    state_ ^= state_ << 5;
-    return state_;
-  }
-  RawDescriptor some_descriptor() {
-    static constexpr uint64_t kAddresses[] = {16 * kMiB, 17 * kMiB - 8, 18 * kMiB - 64, 0x3000};
-    static constexpr uint32_t kLengths[] = {0, 1, 16, 64, 64, 128, 1 << 20};
-    RawDescriptor descriptor;
-    descriptor.address = kAddresses[next() % 4];
-    descriptor.bytes = kLengths[next() % 7];
-    descriptor.flags = static_cast<uint16_t>(next() % 2 ? FakeDriver::kNext : 0);
-    descriptor.next = static_cast<uint16_t>(next() % 17);
-    if (next() % 4 == 0) descriptor = {table_, 64, FakeDriver::kIndirect, 0};
-    return descriptor;
-  }
-  void run() {
-    auto* table = reinterpret_cast<uint32_t*>(ring_.guest.at(table_, 64));
-    while (!stop_.load(std::memory_order_relaxed)) {
-      ring_.driver.raw_descriptor(next() % 16, some_descriptor());
-      uint8_t entry[16];
-      FakeDriver::encode(some_descriptor(), entry);
-      for (uint32_t i = 0; i < 4; ++i) {
-        uint32_t word = 0;
-        std::memcpy(&word, entry + 4 * i, 4);
-        std::atomic_ref<uint32_t>(table[(next() % 4) * 4 + i]).store(word);
-      }
-      ring_.driver.raw_available_entry(static_cast<uint16_t>(next() % 16),
-                                       static_cast<uint16_t>(next() % 33 == 0 ? 40 : next() % 16));
-    }
-  }
-
-  TestRing& ring_;
-  uint64_t table_;
-  uint32_t state_ = 2463534242;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
-
-// Every span lies in memory that the guest has, and the sums are those of the spans.
-void check_chain(TestRing& ring, const Chain& chain) {
-  ASSERT_LE(chain.readable_count() + chain.writable_count(), ring.spans.size());
-  uint64_t sum = 0;
-  for (GuestSpan& span :
-       ring.spans.slice(chain.span_first(), chain.readable_count() + chain.writable_count())) {
-    const auto* begin = static_cast<const uint8_t*>(span.address_for_shared_words());
-    bool inside = false;
-    for (size_t i = 0; i < ring.guest.region_count(); ++i) {
-      const RegionDescription region = ring.guest.description(i);
-      const auto whole = ring.guest.share()->translate(region.guest_address, region.bytes);
-      const auto* host = static_cast<const uint8_t*>(whole->address_for_shared_words());
-      inside = inside || (begin >= host && begin + span.size() <= host + region.bytes);
-    }
-    ASSERT_TRUE(inside);
-    sum += span.size();
-  }
-  ASSERT_EQ(sum, uint64_t{chain.readable_bytes()} + chain.writable_bytes());
-}
-
 TEST(SplitQueueHostile, DescriptorsThatChangeUnderTheWalkNeverLeadOutOfGuestMemory) {
-  TestRing ring({.size = 16}, {FakeRegion{.bytes = 8 * kMiB},
-                               {.guest_address = 16 * kMiB, .bytes = kMiB},
-                               {.guest_address = 17 * kMiB, .bytes = kMiB}});
-  const uint64_t table = ring.guest.allocate(64);
+  TestRing ring({.size = 16}, with_neighbours());
+  const uint64_t table = ring.guest.allocate(kFlipTableBytes);
   uint64_t chains = 0, faults = 0;
   uint16_t index = 0;
   {
-    const Flipper flipper(ring, table);
+    const DescriptorFlipper flipper(
+        ring, table,
+        [&](Jitter& jitter) {
+          RawDescriptor descriptor{some_address(jitter), some_length(jitter),
+                                   jitter.next() % 2 ? FakeDriver::kNext : uint16_t{0},
+                                   static_cast<uint16_t>(jitter.next() % 17)};
+          if (jitter.next() % 4 == 0)
+            descriptor = {table, kFlipTableBytes, FakeDriver::kIndirect, 0};
+          return descriptor;
+        },
+        [&](Jitter& jitter) {
+          const auto position = static_cast<uint16_t>(jitter.next() % 16);
+          ring.driver.raw_available_entry(
+              position, static_cast<uint16_t>(jitter.next() % 33 == 0 ? 40 : jitter.next() % 16));
+        });
     auto queue = std::make_unique<SplitQueue>(ring.driver.setup());
     for (uint32_t i = 0; i < 200'000; ++i) {
       ring.driver.raw_available_index(++index);
