@@ -1,5 +1,6 @@
 #include "packet/flow_hash.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/assert.h"
@@ -86,7 +87,7 @@ bool uses_ports(HashReport report) {
 ToeplitzKey::ToeplitzKey(std::span<const uint8_t> key) {
   SLUICE_ASSERT(key.size() <= kHashKeyBytes);
   std::array<uint8_t, kHashKeyBytes + 1> bytes{};
-  std::memcpy(bytes.data(), key.data(), key.size());
+  std::copy(key.begin(), key.end(), bytes.begin());  // which may be none at all
   const auto window = [&](size_t bit) {
     uint64_t value = 0;
     for (size_t i = 0; i < 5; ++i) value = value << 8 | bytes[bit / 8 + i];
