@@ -16,10 +16,10 @@
 #include <string>
 
 #include "base/result.h"
+#include "virtio/ring_format.h"
 
 namespace sluice {
 
-enum class RingFormat : uint8_t { split, packed };
 enum class RingDirection : uint8_t { from_guest, to_guest };
 
 struct RingBenchCase {

@@ -11,9 +11,9 @@
 
 #include <cstdint>
 
-namespace sluice {
+#include "virtio/ring_format.h"
 
-enum class RingFormat : uint8_t { split, packed };
+namespace sluice {
 
 struct StressOptions {
   RingFormat format = RingFormat::split;

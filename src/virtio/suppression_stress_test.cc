@@ -16,6 +16,8 @@ struct StressRow {
   std::string what;
   StressOptions options;
 };
+// Without it the names that ctest shows are the bytes of the row.
+void PrintTo(const StressRow& row, std::ostream* out) { *out << row.what; }
 
 class SuppressionStress : public ::testing::TestWithParam<StressRow> {};
 
