@@ -32,7 +32,8 @@ class NumberCheck {
 
   NumberCheck(uint32_t flow_count, Begin begin);
 
-  void saw(uint32_t flow, uint64_t number);
+  // False: the number had come before, or its flow is not ours.
+  bool saw(uint32_t flow, uint64_t number);
   const NumberCounts& counts() const { return counts_; }
 
  private:
@@ -50,7 +51,7 @@ class NumberCheck {
     flow.seen[number % kWindow / 64] |= uint64_t{1} << (number % 64);
   }
   static void skip(Flow& flow, uint64_t from, uint64_t to);
-  void saw_again(Flow& flow, uint64_t number);
+  bool saw_behind(Flow& flow, uint64_t number);
 
   std::vector<Flow> flows_;
   NumberCounts counts_;

@@ -54,6 +54,14 @@ TEST(NumberCheck, FlowsDoNotMix) {
   EXPECT_EQ(check.counts().lost + check.counts().reordered + check.counts().duplicates, 0u);
 }
 
+TEST(NumberCheck, SaysWhetherANumberCameForTheFirstTime) {
+  NumberCheck check(1, Begin::at_zero);
+  const std::pair<uint64_t, bool> seen[] = {{0, true},  {2, true},    {1, true},    {1, false},
+                                            {2, false}, {5000, true}, {4999, true}, {4999, false}};
+  for (const auto& [number, is_first] : seen) EXPECT_EQ(check.saw(0, number), is_first) << number;
+  EXPECT_FALSE(check.saw(1, 0)) << "a flow that is not ours";
+}
+
 TEST(NumberCheck, CountsAFlowThatIsNotOurs) {
   NumberCheck check(2, Begin::at_zero);
   check.saw(2, 0);

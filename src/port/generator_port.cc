@@ -44,10 +44,9 @@ void Generator::look_at(const Frame& frame, uint64_t now_ns) {
     ++bad_checksum;
     return;
   }
-  check.saw(tag->flow, tag->number);
+  const bool is_first = check.saw(tag->flow, tag->number);
   if (now_ns >= tag->time_ns) latency_ns.record(now_ns - tag->time_ns);
-  if (is_closed_loop(options.mode) && tag->flow < options.flows)
-    queues[tag->flow % options.queues]->came_back();
+  if (is_closed_loop(options.mode) && is_first) queues[tag->flow % options.queues]->came_back(*tag);
 }
 
 // ---- A queue ----------------------------------------------------------------------------------
@@ -69,6 +68,7 @@ GeneratorQueue::GeneratorQueue(Generator& generator, uint32_t index, WakeSet wak
   const uint32_t flows =
       options.flows / options.queues + (index < options.flows % options.queues ? 1 : 0);
   next_numbers_.assign(flows, 0);
+  given_up_below_.assign(flows, 0);
   if (options.rate_fps > 0) ns_a_frame_ = 1e9 * options.queues / options.rate_fps;
   burst_left_ = options.burst_frames;
 }
@@ -108,6 +108,13 @@ void GeneratorQueue::give_up_the_overdue(uint64_t now_ns) {
   given_up_ += under_way_;
   under_way_ = 0;
   progress_ns_ = now_ns;
+  std::ranges::copy(next_numbers_, given_up_below_.begin());
+}
+
+void GeneratorQueue::came_back(const FrameTag& tag) {
+  // What comes after it was given up makes no room: others are under way in its place.
+  if (tag.number < given_up_below_[tag.flow / generator_.options.queues]) return;
+  under_way_ -= under_way_ > 0 ? 1 : 0;
 }
 
 bool GeneratorQueue::receive(FrameBatch& batch, const Budget& budget, FrameCache& cache) noexcept {

@@ -39,7 +39,7 @@ struct GeneratorOptions {
   std::string name = "generator";
   GeneratorMode mode = GeneratorMode::txonly;
   uint32_t queues = 1;
-  NumberedFrameSpec frame;
+  NumberedFrameSpec frame{};
   uint32_t burst_frames = 256;
   uint32_t flows = 1;          // at least one a queue
   double rate_fps = 0;         // frames a second over all queues; 0: as many as there is room for
@@ -100,7 +100,8 @@ class GeneratorQueue final : public PortQueue {
   void begin(uint64_t now_ns);
   uint64_t under_way() const { return under_way_; }
   uint64_t given_up() const { return given_up_; }
-  void came_back() { under_way_ -= under_way_ > 0 ? 1 : 0; }
+  // One of its own, for the first time.
+  void came_back(const FrameTag& tag);
 
  private:
   GeneratorQueue(Generator& generator, uint32_t index, WakeSet wake, Fd timer);
@@ -124,8 +125,9 @@ class GeneratorQueue final : public PortQueue {
   // Closed loop.
   uint64_t under_way_ = 0;
   uint64_t given_up_ = 0;
-  uint64_t progress_ns_ = 0;  // when something was sent or came back last
-  FrameBatch reflected_;      // kept, and given out with the next receive()
+  std::vector<uint64_t> given_up_below_;  // of each flow: those numbers are not under way any more
+  uint64_t progress_ns_ = 0;              // when something was sent or came back last
+  FrameBatch reflected_;                  // kept, and given out with the next receive()
 };
 
 class GeneratorPort final : public Port {
