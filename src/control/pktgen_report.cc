@@ -7,6 +7,11 @@
 namespace sluice {
 namespace {
 
+// What no generator made, or another one.
+uint64_t frames_foreign(const PktgenReport& report) {
+  return report.figures.frames_foreign + report.figures.numbers.bad_flow;
+}
+
 double per_second(uint64_t frames, double seconds) {
   return seconds > 0 ? static_cast<double>(frames) / seconds : 0;
 }
@@ -81,7 +86,7 @@ nlohmann::json pktgen_json(const PktgenReport& report) {
       {"frames_reordered", figures.numbers.reordered},
       {"frames_duplicate", figures.numbers.duplicates},
       {"frames_too_late", figures.numbers.too_late},
-      {"frames_foreign", figures.frames_foreign + figures.numbers.bad_flow},
+      {"frames_foreign", frames_foreign(report)},
       {"frames_bad_checksum", figures.frames_bad_checksum},
       {"kicks", report.kicks},
       {"kicks_suppressed", report.kicks_suppressed},
@@ -116,7 +121,8 @@ std::string pktgen_table(const PktgenReport& report, bool with_colour) {
     row("reordered", figures.numbers.reordered);
     row("duplicate", figures.numbers.duplicates);
   }
-  if (figures.frames_foreign > 0) row("not ours", figures.frames_foreign);
+  if (figures.numbers.too_late > 0) row("too late", figures.numbers.too_late);
+  if (frames_foreign(report) > 0) row("not ours", frames_foreign(report));
   if (generator.verify) row("bad checksum", figures.frames_bad_checksum);
   if (report.frames_dropped > 0) row("not taken", report.frames_dropped);
   if (report.frames_unused > 0) row("not used by the device", report.frames_unused);
