@@ -49,7 +49,7 @@ Result<Wanted> parse(const Arguments& arguments) {
   app.set_help_flag();
   app.allow_extras();
   app.add_option("--rounds", wanted.bench.rounds)->check(CLI::Range(1, 1000));
-  app.add_option("--seconds", wanted.bench.seconds)->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--seconds", wanted.bench.seconds)->check(number_from(0.1, 3600));
   app.add_option("--report", wanted.report_file);
   app.add_flag("--json", wanted.as_json);
   app.add_flag("--list", wanted.list);

@@ -94,7 +94,7 @@ int cmd_guest(const Arguments& arguments) {
     return kExitFine;
   }
   Result<RunRequest> request = parse_run_arguments(run_arguments(*guest));
-  if (!request) return report_failure("guest", request.error());
+  if (!request) return report_failure("guest", in_own_words(request.error()));
   request->options.nics[0].mac_to_peer = guest->mac.empty();
   set_log_level(guest->verbose ? LogLevel::debug : LogLevel::info);
   const Result<void> ran = run_daemon(request->options);

@@ -63,6 +63,9 @@ struct Words {
   bool packed = false, verify = false, as_json = false, wants_help = false;
 };
 
+// More frames than any run has time for; a negative number, which wraps around, is above it.
+constexpr uint64_t kCountMax = 1'000'000'000'000'000;
+
 void add_options(CLI::App& app, Words& words) {
   const std::pair<const char*, std::string*> texts[] = {{"--socket", &words.socket},
                                                         {"--socket-mode", &words.side},
@@ -79,10 +82,10 @@ void add_options(CLI::App& app, Words& words) {
   app.add_option("--flows", words.flows)->check(CLI::Range(1u, kNumberedFlowsMax));
   app.add_option("--window", words.window)->check(CLI::Range(1, 65536));
   app.add_option("--poll-us", words.poll_us)->check(CLI::Range(0, 1'000'000));
-  app.add_option("--count", words.count);
-  app.add_option("--rate", words.rate)->check(CLI::Range(0.001, 1e9));
-  app.add_option("--seconds", words.seconds)->check(CLI::Range(0.001, 1e9));
-  app.add_option("--wait", words.wait_seconds)->check(CLI::Range(0.0, 1e9));
+  app.add_option("--count", words.count)->check(CLI::Range(uint64_t{1}, kCountMax));
+  app.add_option("--rate", words.rate)->check(number_from(0.001, 1e9));
+  app.add_option("--seconds", words.seconds)->check(number_from(0.001, 1e9));
+  app.add_option("--wait", words.wait_seconds)->check(number_from(0, 1e9));
   app.add_option("--cpu", words.cpu)->check(CLI::Range(0, 1023));
   app.add_option("--irq-cpu", words.interrupt_cpu)->check(CLI::Range(0, 1023));
   app.add_flag("--packed", words.packed);
@@ -117,27 +120,39 @@ Result<GeneratorMode> mode_of(const std::string& text) {
                        printable(text));
 }
 
+// A value of that key of `sluice run`, refused under the name that the option has here.
+Result<OptionValue> value_of(const char* list, const char* key, const std::string& text,
+                             const char* option) {
+  return parse_option_value(*find_key(find_list_schema(list)->keys, key), text,
+                            fmt::format("{}: ", option));
+}
+
 // The keys of a nic have their ranges and sentences in the schema of `sluice run`.
 Result<NicOptions> nic_of(const Words& words) {
-  const std::pair<const char*, std::string> values[] = {{"socket", words.socket},
-                                                        {"mode", words.side},
-                                                        {"queues", words.queues},
-                                                        {"ring-size", words.ring_size},
-                                                        {"packed", words.packed ? "on" : "off"},
-                                                        {"tx", words.tx}};
+  struct Value {
+    const char *option, *key;
+    std::string text;
+  };
+  const Value values[] = {{"--socket", "socket", words.socket},
+                          {"--socket-mode", "mode", words.side},
+                          {"--queues", "queues", words.queues},
+                          {"--ring-size", "ring-size", words.ring_size},
+                          {"--packed", "packed", words.packed ? "on" : "off"},
+                          {"--tx", "tx", words.tx}};
   std::string list = "nic0,offload=off";
-  for (const auto& [key, value] : values) {
-    if (value.empty()) continue;
-    list += fmt::format(",{}={}", key, in_list(value));
+  for (const Value& value : values) {
+    if (auto parsed = value_of("nic", value.key, value.text, value.option); !parsed)
+      return parsed.error();
+    list += fmt::format(",{}={}", value.key, in_list(value.text));
   }
   RunOptions options;
-  if (auto parsed = parse_list_option("nic", list, options); !parsed) return parsed.error();
+  if (auto parsed = parse_list_option("nic", list, options); !parsed)
+    return in_own_words(parsed.error());
   return options.nics.front();
 }
 
 Result<std::array<uint8_t, 6>> mac_of(const std::string& text, const char* option) {
-  const KeySchema* key = find_key(find_list_schema("tap")->keys, "mac");
-  auto value = parse_option_value(*key, text, option);
+  const auto value = value_of("tap", "mac", text, option);
   if (!value) return value.error();
   return value->mac;
 }

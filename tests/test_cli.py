@@ -214,6 +214,12 @@ def test_an_unknown_network_namespace_is_named(env):
     refuse(env, None, ports(env, tap_options=",netns=no-such-place"), ["no-such-place"], FAILED)
 
 
+@timeout(30)
+def test_a_word_that_is_no_number_is_in_no_range(env):
+    for value in ("nan", "-nan", "inf", "0", "-1", "many"):
+        assert_refused(env, ["bench", "rings", "--seconds", value], ["--seconds", value, "0.1"])
+
+
 # Starting and stopping.
 
 @timeout(60)

@@ -8,7 +8,7 @@ bounces or swallows frames) the counts.
 import re
 
 from lib import each, timeout, wait_until
-from lib.daemon import Daemon
+from lib.daemon import Daemon, assert_refused, check_table
 from lib.netns import Netns
 from lib.testpmd import Testpmd
 
@@ -153,3 +153,25 @@ def test_testpmd_bounces_every_frame_of_a_guest_interface(env, packed):
     wait_until(lambda: ping(ns, HOST_V4, 1, check=False) == 0, 15, "testpmd does not answer")
     ping(ns, HOST_V4, 1000 if env.full else 200)
     front.assert_alive()
+
+
+@timeout(60)
+def test_bad_options_of_a_guest_are_refused_in_its_own_words(env):
+    base = ["guest", "--socket", env.path("vm0.sock"), "--ifname", "eth0"]
+    table = [
+        (base[:3], ["--ifname"]),
+        ([base[0], *base[3:]], ["--socket"]),
+        (base + ["stray"], ["stray", "sluice guest --help"]),
+        (base + ["--queues", "0"], ["queues", "0", "1 to 128"]),
+        (base + ["--mode", "both"], ["mode", "both", "client", "server"]),
+        (base + ["--ring-size", "100"], ["ring-size", "100", "power of two", "packed"]),
+        (base + ["--mac", "red"], ["mac", "red", "unicast"]),
+        (base[:4] + ["x" * 16], ["ifname", "x" * 16, "15"]),
+    ]
+
+    def check(row):
+        line = assert_refused(env, row[0], row[1])
+        for foreign in ("--nic", "--tap", "nic0", "t0:"):
+            assert foreign not in line, f"it names {foreign}, which nobody has typed: {line}"
+
+    check_table(env, table, check)
