@@ -132,6 +132,15 @@ void Run::look() {
 }
 
 void Run::begin() {
+  const std::vector<bool> active = nic_->active_queues();
+  const auto pairs = static_cast<size_t>(std::ranges::count(active, true));
+  if (pairs < active.size()) {
+    // Flows of the queues that nobody serves would be dropped, all of them.
+    start_failure_ =
+        fmt::format("the back end has {} queue pairs of the {} asked for: give --queues {}", pairs,
+                    active.size(), pairs);
+    return;
+  }
   phase_ = Phase::running;
   report_.negotiated = nic_->negotiated();
   cpu_begin_ns_ = worker_ns();
@@ -147,9 +156,9 @@ GeneratorFigures Run::figures() {
 
 bool Run::is_over(uint64_t now_ns) {
   if (!endpoint_->is_ready()) {
-    report_.failure = fmt::format("the back end went away: {}", endpoint_->last_failure().empty()
-                                                                    ? "it closed its socket"
-                                                                    : endpoint_->last_failure());
+    report_.failure = "the back end went away";
+    const std::string& reason = endpoint_->last_failure();
+    if (!reason.empty() && reason != report_.failure) report_.failure += ": " + reason;
     return true;
   }
   if (signalled_) return true;
