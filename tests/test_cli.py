@@ -5,6 +5,7 @@ status 1. Either way: one line that names the option, the value and what is allo
 """
 
 import os
+import re
 import signal
 import socket
 import stat
@@ -309,6 +310,98 @@ def test_help_goes_to_standard_output(env):
         assert not missing, f"{arguments}: {missing} missing in {result.stdout!r}"
     result = run_sluice(env, ["--version"])
     assert result.returncode == 0 and "sluice" in result.stdout, result
+
+
+# What `--help` of each command says, the manual page and the completion say, too.
+
+COMMANDS = ("run", "guest", "pktgen", "tap", "stats", "ports", "bench")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OPTION = r"--([a-z][a-z-]+)"
+
+
+def help_of(env, command):
+    """({option: its placeholder or ''}, {option that takes a list: {key: placeholder}})"""
+    options, keys, owner = {}, {}, command
+    for line in run_sluice(env, [command, "--help"]).stdout.splitlines():
+        key = re.match(r"      ([a-z][a-z-]*)=(\S+)", line)
+        if key:
+            keys.setdefault(owner, {})[key.group(1)] = key.group(2)
+        elif re.match(r"\s+(-\w, )?--[a-z]", line):
+            found = re.findall(OPTION + r"(?: ((?:NAME,)?[A-Z:]+|[a-z]+(?:\|[a-z]+)+)(?![\w|]))?", line)
+            options.update(found)
+            owner = found[0][0]
+        elif line.startswith(f"  sluice {command} "):  # an example
+            options.update({name: "" for name in re.findall(OPTION, line) if name not in options})
+    options.pop("help", None)
+    return options, keys
+
+
+def manual_of(command):
+    """The same from the manual page; it has no placeholders."""
+    with open(os.path.join(ROOT, "docs", "sluice.1")) as file:
+        section = re.search(rf"^\.Sh {command.upper()}\n(.*?)(?=^\.Sh )", file.read(), re.M | re.S)
+    assert section, f"the manual page has no section {command.upper()}"
+    options, keys, owner = set(), {}, command
+    for line in section.group(1).splitlines():
+        option = re.match(r"\.It Fl -([a-z-]+)", line)
+        key = re.match(r"\.It Cm ([a-z-]+)= Ns", line)
+        if option:
+            owner = option.group(1)
+            options.add(owner)
+        elif key:
+            keys.setdefault(owner, set()).add(key.group(1))
+    return options - {"help"}, keys
+
+
+def completion_of(env, line):
+    """What bash offers behind these words."""
+    script = ('compopt() { :; }; source "$1"; COMP_LINE=$2; COMP_POINT=${#2}; _sluice; '
+              'printf "%s\\n" "${COMPREPLY[@]}"')
+    path = os.path.join(ROOT, "packaging", "completion", "sluice.bash")
+    return set(env.run(["bash", "-c", script, "bash", path, line]).stdout.split())
+
+
+@timeout(60)
+def test_each_command_is_in_the_help_the_manual_and_the_completion(env):
+    listed = re.findall(r"^  sluice (\w+) {2,}", run_sluice(env, ["--help"]).stdout, re.M)
+    assert set(listed) == set(COMMANDS), f"the help lists {listed}"
+    assert completion_of(env, "sluice ") == {*COMMANDS, "--help", "--version"}
+
+
+@timeout(60)
+@each(**{command: command for command in COMMANDS})
+def test_the_manual_page_has_the_options_of_the_help(env, command):
+    options, keys = help_of(env, command)
+    assert command == "tap" or options, "no option was found in the help"
+    manual_options, manual_keys = manual_of(command)
+    assert manual_options == set(options), f"differ: {manual_options ^ set(options)}"
+    if command != "tap":  # its keys are those of --tap
+        for option in keys:
+            differ = set(keys[option]) ^ manual_keys.get(option, set())
+            assert not differ, f"--{option}: {differ}"
+
+
+@timeout(60)
+@each(**{command: command for command in COMMANDS})
+def test_the_completion_has_the_options_and_values_of_the_help(env, command):
+    options, keys = help_of(env, command)
+    offered = completion_of(env, f"sluice {command} --")
+    assert offered - {"--help", "--"} == {f"--{name}" for name in options}, \
+        f"differ: {offered ^ {f'--{name}' for name in options}}"
+    for option, placeholder in options.items():
+        offered = completion_of(env, f"sluice {command} --{option} ")
+        wrong = {word for word in offered if word.startswith("--")}
+        assert bool(wrong) == (placeholder == ""), f"behind --{option} {placeholder}: {offered}"
+        if "|" in placeholder:
+            assert offered == set(placeholder.split("|")), f"behind --{option}: {offered}"
+    for option, names in keys.items():
+        words = f"sluice {command} " + ("" if option == command else f"--{option} ") + "x,"
+        differ = completion_of(env, words) ^ {f"x,{name}=" for name in names}
+        assert not differ, f"{words}: {differ}"
+        for name, placeholder in names.items():
+            if "|" in placeholder:
+                differ = completion_of(env, f"{words}{name}=") ^ set(placeholder.split("|"))
+                assert not differ, f"{words}{name}=: {differ}"
 
 
 @timeout(30)

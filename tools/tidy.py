@@ -13,7 +13,8 @@ one. The rules:
     base/shared_word.h;
   - every drop reason has a sentence, and stands in docs/stats.md;
   - every option and key of src/control/option_schema.cc stands in the manual page and in the
-    completion.
+    completion, and every option that a file of apps/ reads by itself in the help of that file.
+    (That the help, the manual page and the completion agree, tests/test_cli.py sees.)
 
 It is not a parser of C++: it strips comments and strings and follows the braces. Code laid out by
 clang-format is understood.
@@ -246,6 +247,18 @@ def check_option_docs(root):
                 yield path, number, f"{key} does not stand in {name}"
 
 
+def check_command_help(path, text):
+    """A command with a help text of its own: the options that it reads stand there."""
+    help_text = re.search(r'kHelp\s*=\s*R"\((.*?)\)"', text, re.DOTALL)
+    if help_text is None or folder_of(path) != "apps":
+        return
+    for match in re.finditer(r'"(?:-\w,)?--([a-z][a-z-]*)"', text):
+        option = match.group(1)
+        if option != "help" and not re.search(rf"--{option}(?![\w-])", help_text.group(1)):
+            number = text.count("\n", 0, match.start()) + 1
+            yield number, f"--{option} is read here, but the help does not say so"
+
+
 def read(path):
     with open(path, encoding="utf-8") as file:
         return file.read()
@@ -263,7 +276,7 @@ def check_file(root, path):
     text = read(os.path.join(root, path))
     checks = [check_words]
     if path.endswith(CODE_ENDINGS):
-        checks += [check_includes, check_lengths]
+        checks += [check_includes, check_lengths, check_command_help]
     elif path.endswith(".py"):
         checks += [check_lengths]
     for check in checks:

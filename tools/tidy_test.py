@@ -160,6 +160,15 @@ class Options(unittest.TestCase):
                 files = {"docs/sluice.1": manual, "packaging/completion/sluice.bash": completion}
                 self.assertEqual(len(breaches({**self.SCHEMA, **files})), count)
 
+    def test_an_option_that_its_own_help_does_not_know_is_refused(self):
+        code = 'constexpr std::string_view kHelp =\n    R"(  --rounds N  how many\n)";\n'
+        for option, count in (("--rounds", 0), ("-r,--rounds", 0), ("--round", 1), ("--help", 0)):
+            with self.subTest(option=option):
+                read = f'void f(App& app) {{ app.add_option("{option}", n); }}\n'
+                found = breaches({"apps/cmd_a.cc": code + read})
+                self.assertEqual(len(found), count, found)
+                self.assertTrue(count == 0 or found[0].startswith("apps/cmd_a.cc:4: "), found)
+
 
 if __name__ == "__main__":
     unittest.main()

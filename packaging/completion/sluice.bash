@@ -10,12 +10,15 @@ _sluice_keys() {
   esac
 }
 
+# The values of a key, or of an option of the same name.
 _sluice_values() {
   case $1 in
     mode) echo "server client" ;;
     napi) echo "auto on off" ;;
     tx) echo "napi inline" ;;
+    proto) echo "udp tcp" ;;
     offload | packed | persist | rss) echo "on off" ;;
+    batch) echo "1 8 16 32 64" ;;
     ifname | bridge) ls /sys/class/net 2>/dev/null ;;
     netns) ls /run/netns 2>/dev/null ;;
   esac
@@ -86,14 +89,22 @@ _sluice() {
     mapfile -t COMPREPLY < <(compgen -W "run guest pktgen tap stats ports bench --help --version" -- "$current")
     return
   fi
-  case $previous in
-    --vm | --tap | --macvtap | --nic) _sluice_list "$previous" "$current" ;;
-    --connect) _sluice_connect "$current" ;;
-    --config | --control) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
-    --help-qemu) mapfile -t COMPREPLY < <(compgen -W "$(_sluice_ports)" -- "$current") ;;
-    --batch) mapfile -t COMPREPLY < <(compgen -W "1 8 16 32 64" -- "$current") ;;
-    --socket | --report) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
-    --poll-us | --workers | --cpus | --null) ;;
+  case $command$previous in
+    *--vm | *--tap | *--macvtap | *--nic) _sluice_list "$previous" "$current" ;;
+    *--connect) _sluice_connect "$current" ;;
+    *--config | *--control | *--socket | *--report)
+      mapfile -t COMPREPLY < <(compgen -f -- "$current")
+      ;;
+    *--help-qemu) mapfile -t COMPREPLY < <(compgen -W "$(_sluice_ports)" -- "$current") ;;
+    pktgen--mode)
+      mapfile -t COMPREPLY < <(compgen -W "txonly rxonly echo reflect latency" -- "$current")
+      ;;
+    pktgen--socket-mode) mapfile -t COMPREPLY < <(compgen -W "client server" -- "$current") ;;
+    # These take no value.
+    *--hugepages | *--verbose | *--packed | *--verify | *--json | *--watch | *--list | *--help)
+      _sluice_option "$command" "$current"
+      ;;
+    *--?*) mapfile -t COMPREPLY < <(compgen -W "$(_sluice_values "${previous#--}")" -- "$current") ;;
     *) _sluice_option "$command" "$current" ;;
   esac
   _sluice_trim "$current"
@@ -112,7 +123,8 @@ _sluice_option() {
       ;;
     pktgen)
       words="--socket --socket-mode --mode --size --burst --flows --rate --seconds --count --proto
-             --src-mac --dst-mac --packed --tx --ring-size --cpu --irq-cpu --poll-us --json --help"
+             --window --wait --verify --src-mac --dst-mac --packed --tx --queues --ring-size --cpu
+             --irq-cpu --poll-us --json --help"
       ;;
     bench) words="--list --rounds --seconds --json --report --help s4-napi-tx rings" ;;
     stats) words="--control --json --watch --help" ;;
