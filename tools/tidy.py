@@ -15,6 +15,7 @@ one. The rules:
   - every option and key of src/control/option_schema.cc stands in the manual page and in the
     completion, and every option that a file of apps/ reads by itself in the help of that file.
     (That the help, the manual page and the completion agree, tests/test_cli.py sees.)
+  - every package of tools/install-deps.sh stands in README.md.
 
 It is not a parser of C++: it strips comments and strings and follows the braces. Code laid out by
 clang-format is understood.
@@ -247,6 +248,20 @@ def check_option_docs(root):
                 yield path, number, f"{key} does not stand in {name}"
 
 
+def check_packages(root):
+    """Packages that README.md does not give a reason for, as (path, line, sentence)."""
+    path = os.path.join("tools", "install-deps.sh")
+    try:
+        text, readme = read(os.path.join(root, path)), read(os.path.join(root, "README.md"))
+    except FileNotFoundError:
+        return
+    for match in re.finditer(r'^(?:build|demo|all)="([^"]*)"', text, re.MULTILINE):
+        for package in match.group(1).split():
+            if not re.search(rf"(?<![\w-]){re.escape(package)}(?![\w-])", readme):
+                number = text.count("\n", 0, match.start()) + 1
+                yield path, number, f"{package} has no row in README.md: say what it is for, and why"
+
+
 def check_command_help(path, text):
     """A command with a help text of its own: the options that it reads stand there."""
     help_text = re.search(r'kHelp\s*=\s*R"\((.*?)\)"', text, re.DOTALL)
@@ -288,7 +303,9 @@ def check_tree(root):
     """(number of files, [(path, line, sentence)])"""
     paths = list(files_of(root))
     breaches = [breach for path in paths for breach in check_file(root, path)]
-    return len(paths), breaches + list(check_drop_reasons(root)) + list(check_option_docs(root))
+    for check in (check_drop_reasons, check_option_docs, check_packages):
+        breaches += check(root)
+    return len(paths), breaches
 
 
 def main():

@@ -170,5 +170,15 @@ class Options(unittest.TestCase):
                 self.assertTrue(count == 0 or found[0].startswith("apps/cmd_a.cc:4: "), found)
 
 
+class Packages(unittest.TestCase):
+    def test_a_package_without_a_row_is_refused(self):
+        script = 'build="g++ libfmt-dev\n       ninja-build"\nall="dpdk"\n'
+        for readme, count in (("g++ libfmt-dev, ninja-build | dpdk |", 0), ("g++ libfmt-dev ninja dpdk", 1),
+                              ("g++, libfmt-dev, ninja-build, dpdk-dev", 1), ("", 4)):
+            with self.subTest(readme=readme):
+                found = breaches({"tools/install-deps.sh": script, "README.md": readme})
+                self.assertEqual(len(found), count, found)
+
+
 if __name__ == "__main__":
     unittest.main()
