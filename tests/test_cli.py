@@ -366,6 +366,10 @@ def test_each_command_is_in_the_help_the_manual_and_the_completion(env):
     listed = re.findall(r"^  sluice (\w+) {2,}", run_sluice(env, ["--help"]).stdout, re.M)
     assert set(listed) == set(COMMANDS), f"the help lists {listed}"
     assert completion_of(env, "sluice ") == {*COMMANDS, "--help", "--version"}
+    lines = run_sluice(env, ["bench", "--list"]).stdout.splitlines()[1:]
+    benchmarks = {line.split()[0] for line in lines}
+    offered = {word for word in completion_of(env, "sluice bench ") if not word.startswith("-")}
+    assert benchmarks and offered == benchmarks, f"benchmarks: {benchmarks}, completed: {offered}"
 
 
 @timeout(60)
