@@ -19,7 +19,7 @@ help:
 	@echo "While you change it"
 	@echo "  make build PRESET=asan   other builds: debug, asan, tsan, fuzz, clang"
 	@echo "  make test       unit tests (release and asan) and whole-program tests, scaled down"
-	@echo "  make test-full  also thread sanitizer, fuzzers, whole-program tests at full size"
+	@echo "  make test-full  also thread sanitizer, fuzzers, long unit tests, whole-program at full size"
 	@echo "  make lint       house rules, layout, clang-tidy"
 	@echo "  make format     lay the code out (clang-format)"
 	@echo "  make bench      measure; nothing passes or fails"

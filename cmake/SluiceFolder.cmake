@@ -7,7 +7,8 @@
 #
 # A *_mutant.cc is a gtest binary of its own, <file name>, built together with the folder's sources
 # and those of the folders below it, all compiled with SLUICE_MUTANT_NO_FENCE: its tests show that
-# the stress test sees a missing fence.
+# the stress test sees a missing fence. They try until chance shows it, and want the machine for
+# themselves: ctest's label is `long`, and only `tools/run_tests.py --full` runs them.
 #
 # A folder with headers only, or with nothing yet, becomes an INTERFACE target: others may name it
 # before it has any code. New files are found by the next build (CONFIGURE_DEPENDS).
@@ -56,19 +57,21 @@ function(sluice_folder)
     foreach(mutant IN LISTS mutants)
       get_filename_component(name ${mutant} NAME_WE)
       # The objects stand before the libraries on the linker's line, so theirs are the ones used.
-      sluice_test_binary(${name} ${target} ${mutant} ${whole})
+      sluice_test_binary(${name} ${target} ${mutant} ${whole} PROPERTIES LABELS long RUN_SERIAL TRUE)
       target_compile_definitions(${name} PRIVATE SLUICE_MUTANT_NO_FENCE)
     endforeach()
   endif()
 endfunction()
 
+# sluice_test_binary(<name> <library> <source>... [PROPERTIES <ctest property> <value>...])
 # One gtest binary; each TEST in it is a test of ctest's, with a time bound.
 function(sluice_test_binary name library)
-  add_executable(${name} ${ARGN})
+  cmake_parse_arguments(TEST "" "" "PROPERTIES" ${ARGN})
+  add_executable(${name} ${TEST_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${library} sluice_testing GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
     CROSSCOMPILING_EMULATOR "${SLUICE_TEST_LAUNCHER}")
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${SLUICE_TEST_SECONDS_MAX})
+                       PROPERTIES TIMEOUT ${SLUICE_TEST_SECONDS_MAX} ${TEST_PROPERTIES})
 endfunction()

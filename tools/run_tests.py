@@ -2,7 +2,8 @@
 """Builds, runs every test, and ends with one line: `N passed, N failed, N skipped`.
 
     tools/run_tests.py           unit tests (release and asan builds), then the whole program
-    tools/run_tests.py --full    also thread sanitizer, fuzzers (30 s each), tests at full size
+    tools/run_tests.py --full    also thread sanitizer, fuzzers (30 s each), tests at full size, and
+                                 unit tests with ctest's label `long`
     tools/run_tests.py --only unit|fuzz|program    one part
 
 Exit status 1 when something failed, did not build, or was skipped without tests/allowed_skips
@@ -58,7 +59,7 @@ def build(preset, counts):
     return True
 
 
-def unit_tests(preset, counts):
+def unit_tests(preset, full, counts):
     """ctest's own summary looks like ours, so it is read from its report, not from its last line."""
     if not build(preset, counts):
         return
@@ -69,7 +70,7 @@ def unit_tests(preset, counts):
         os.unlink(report)
     result = subprocess.run(
         ["ctest", "--test-dir", folder, "--output-junit", report, "--output-on-failure",
-         "--progress", "-j", str(os.cpu_count() or 1)],
+         "--progress", "-j", str(os.cpu_count() or 1)] + ([] if full else ["-LE", "long"]),
         cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
     passed, failed, skipped = read_report(report)
     if result.returncode and not failed:
@@ -179,7 +180,7 @@ def main():
     begin = time.monotonic()
     if options.only in (None, "unit"):
         for preset in ["release", "asan"] + (["tsan"] if options.full else []):
-            unit_tests(preset, counts)
+            unit_tests(preset, options.full, counts)
     if options.only == "fuzz" or (options.full and options.only is None):
         fuzz(counts)
     if options.only in (None, "program"):

@@ -1,8 +1,9 @@
-// Bell and Jitter: what stress tests of two threads that wake one another have in common.
+// Bell, Jitter and watch_stress: what stress tests of two threads that wake one another share.
 //
 //   Bell call(3000);
 //   …one thread: call.wait();   …another: call.ring();
-//   …a watchdog: both asleep (naps() odd) and nothing readable is a stall, for certain.
+//   …a watchdog: watch_stress(call, kick, {…}) until it is over, both sleep for good, or time is
+//   up.
 #pragma once
 
 #include <poll.h>
@@ -12,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/clock.h"
 #include "base/fd.h"
 
 namespace sluice {
@@ -86,6 +88,52 @@ inline bool both_sleep_for_good(const Bell& one, const Bell& other) {
   const uint64_t one_naps = one.naps(), other_naps = other.naps();
   return one_naps % 2 == 1 && other_naps % 2 == 1 && !one.is_readable() && !other.is_readable() &&
          one.naps() == one_naps && other.naps() == other_naps;
+}
+
+enum class StressEnd {
+  done,     // all that was wanted
+  early,    // time was up; nothing wrong was seen
+  stalled,  // both sleep, and nobody is left to wake them
+  stuck,    // somebody runs, but nothing has come of it for kStuckSeconds
+};
+
+constexpr const char* stress_end_words(StressEnd end) {
+  switch (end) {
+    case StressEnd::done:
+      return "done";
+    case StressEnd::early:
+      return "ended early, for lack of time";
+    case StressEnd::stalled:
+      return "both sides sleep";
+    case StressEnd::stuck:
+      return "nothing has moved for long, and somebody is awake";
+  }
+  return "";
+}
+
+// How long a stress may show nothing before it is called stuck. A crowded machine gives a thread no
+// time for seconds on end; this has to be longer.
+inline constexpr uint32_t kStuckSeconds = 30;
+
+// Watches a stress from a thread of its own until `done`. How much is done in `seconds_max` (0: no
+// bound) is the machine's affair, so an end for lack of time is no failure.
+inline StressEnd watch_stress(const Bell& one, const Bell& other, const std::atomic<bool>& done,
+                              const std::atomic<uint64_t>& completed, uint32_t seconds_max) {
+  constexpr uint64_t kSecond_ns = 1'000'000'000;
+  const uint64_t begin_ns = monotonic_ns();
+  uint64_t seen = 0, seen_ns = begin_ns;
+  while (!done.load()) {
+    ::usleep(2000);
+    if (both_sleep_for_good(one, other) && !done.load()) return StressEnd::stalled;
+    const uint64_t now_ns = monotonic_ns(), now = completed.load();
+    if (now != seen) {
+      seen = now;
+      seen_ns = now_ns;
+    }
+    if (now_ns - seen_ns > kStuckSeconds * kSecond_ns) return StressEnd::stuck;
+    if (seconds_max > 0 && now_ns - begin_ns > seconds_max * kSecond_ns) return StressEnd::early;
+  }
+  return StressEnd::done;
 }
 
 }  // namespace sluice

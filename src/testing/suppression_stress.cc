@@ -1,13 +1,10 @@
 #include "testing/suppression_stress.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "testing/bell.h"
 #include "testing/fake_driver.h"
 #include "testing/fake_packed_driver.h"
@@ -32,7 +29,7 @@ class Stress {
   StressResult run() {
     std::thread device([this] { device_loop(); });
     std::thread driver([this] { driver_loop(); });
-    watch();
+    result_.end = watch_stress(kick_, call_, done_, completed_, options_.seconds_max);
     stop_.store(true);
     kick_.wake();
     call_.wake();
@@ -47,21 +44,6 @@ class Stress {
   }
 
  private:
-  void watch() {
-    const uint64_t end_ns = monotonic_ns() + uint64_t{options_.seconds_max} * 1'000'000'000;
-    while (!done_.load()) {
-      ::usleep(2000);
-      if (both_sleep_for_good(kick_, call_) && !done_.load()) {
-        result_.stalled = true;
-        return;
-      }
-      if (monotonic_ns() > end_ns) {
-        result_.out_of_time = true;
-        return;
-      }
-    }
-  }
-
   // Each chain has a number that the device reads and writes back.
   struct Slot {
     uint8_t* request;
