@@ -69,6 +69,7 @@ function(sluice_test_binary name library)
   cmake_parse_arguments(TEST "" "" "PROPERTIES" ${ARGN})
   add_executable(${name} ${TEST_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${library} sluice_testing GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE ${SLUICE_TEST_FLAGS})
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
     CROSSCOMPILING_EMULATOR "${SLUICE_TEST_LAUNCHER}")

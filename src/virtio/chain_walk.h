@@ -18,7 +18,7 @@ class ChainBytes {
   ChainBytes(const GuestMemory& memory, SpanList& spans) : memory_(memory), spans_(spans) {}
 
   // One buffer, as its descriptor says.
-  RingFault add(uint64_t address, uint32_t bytes, bool is_writable) {
+  [[gnu::always_inline]] RingFault add(uint64_t address, uint32_t bytes, bool is_writable) {
     if (!is_writable && has_writable_) [[unlikely]]
       return RingFault::readable_after_writable;
     has_writable_ |= is_writable;

@@ -50,22 +50,23 @@ bool PackedDriver::add_pieces(std::span<const BufferPiece> readable,
   if (count > direct_pieces_max_ && count <= table_entries_)
     return add_indirect(readable, writable, token);
   if (count > free_) return false;
+  const bool reads = !readable.empty();
+  const uint16_t more = count > 1 ? kDescriptorNext : 0;
+  store_head(reads ? readable[0] : writable[0], token, more | (reads ? 0 : kDescriptorWrite));
   RingPosition at = next_;
-  for (size_t i = 0; i < count; ++i) {
-    const bool is_writable = i >= readable.size();
-    const BufferPiece& piece = is_writable ? writable[i - readable.size()] : readable[i];
-    uint16_t flags = is_writable ? kDescriptorWrite : uint16_t{0};
-    if (i + 1 < count) flags |= kDescriptorNext;
-    if (i == 0) {
-      store_head(piece, token, flags);
-    } else {
-      // The id counts in the last descriptor only; it may be in all of them. [virtio 2.8.6]
-      flags |= packed_available_flags(at.wrap());
-      store_descriptor(at, piece, token, flags);
+  at.advance_one(size_);
+  size_t left = count - 1;
+  // The id counts in the last descriptor only; it may be in all of them. [virtio 2.8.6]
+  const auto store_rest = [&](std::span<const BufferPiece> pieces, uint16_t flags) {
+    for (const BufferPiece& piece : pieces) {
+      const uint16_t next = --left > 0 ? kDescriptorNext : 0;
+      store_descriptor(at, piece, token, flags | next | at.available_flags());
+      at.advance_one(size_);
     }
-    at.advance(1, size_);
-  }
-  post(token, static_cast<uint16_t>(count), writable_room(writable));
+  };
+  if (reads) store_rest(readable.subspan(1), 0);
+  store_rest(writable.subspan(reads ? 0 : 1), kDescriptorWrite);
+  post(token, static_cast<uint16_t>(count), writable_room(writable), at);
   return true;
 }
 
@@ -86,7 +87,7 @@ bool PackedDriver::add_indirect(std::span<const BufferPiece> readable,
   const BufferPiece table{GuestAddr{tables_address_ + table_at},
                           static_cast<uint32_t>(sizeof(PackedDescriptor) * count)};
   store_head(table, token, kDescriptorIndirect);
-  post(token, 1, writable_room(writable));
+  post(token, 1, writable_room(writable), behind_one());
   return true;
 }
 

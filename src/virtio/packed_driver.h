@@ -34,7 +34,7 @@ class PackedDriver {
     const bool is_writable = readable.empty();
     const BufferPiece& piece = is_writable ? writable[0] : readable[0];
     store_head(piece, token, is_writable ? kDescriptorWrite : uint16_t{0});
-    post(token, 1, is_writable ? piece.bytes : 0);
+    post(token, 1, is_writable ? piece.bytes : 0, behind_one());
     return true;
   }
 
@@ -42,7 +42,13 @@ class PackedDriver {
     if (pending_slots_ == 0) return;
     // Everything else of the batch is visible before its first descriptor is available: pairs with
     // the device's acquire load of these flags. [virtio 2.8.21.1]
-    first_flags_word_->store_release(first_flags_);
+    first_->store_release(first_word_);
+#if defined(__SANITIZE_THREAD__)
+    // Thread sanitizer pairs accesses to one address only, and a device may look at the flags
+    // alone. They are as they were.
+    reinterpret_cast<SharedWord<uint16_t>*>(first_)[3].store_release(
+        PackedSecond(first_word_).flags());
+#endif
     kick_slots_ += pending_slots_;
     published_ += pending_chains_;
     pending_slots_ = pending_chains_ = 0;
@@ -90,57 +96,60 @@ class PackedDriver {
   uint8_t* descriptor_at(uint16_t index) const {
     return descriptors_ + sizeof(PackedDescriptor) * index;
   }
-  SharedWord<uint16_t>& flags_at(uint16_t index) const {
-    return *reinterpret_cast<SharedWord<uint16_t>*>(descriptor_at(index) +
-                                                    offsetof(PackedDescriptor, flags));
+  // Length, id and flags of a descriptor.
+  SharedWord<uint64_t>& second_at(uint16_t index) const {
+    return *reinterpret_cast<SharedWord<uint64_t>*>(descriptor_at(index) +
+                                                    offsetof(PackedDescriptor, bytes));
   }
   // The first descriptor of a chain, at next_. Its flags wait if it is the first of a batch.
   void store_head(BufferPiece piece, uint16_t token, uint16_t flags) {
-    flags |= packed_available_flags(next_.wrap());
-    if (pending_slots_ != 0) return store_descriptor(next_, piece, token, flags);
-    first_flags_word_ = &flags_at(next_.index());
-    first_flags_ = flags;
-    // The device may look here at any moment, and reads these together with the flags: words of
-    // their own, so that it never sees half of one.
-    uint8_t* at = descriptor_at(next_.index());
-    reinterpret_cast<SharedWord<uint64_t>*>(at)->store_relaxed(raw(piece.address));
-    reinterpret_cast<SharedWord<uint32_t>*>(at + offsetof(PackedDescriptor, bytes))
-        ->store_relaxed(piece.bytes);
-    reinterpret_cast<SharedWord<uint16_t>*>(at + offsetof(PackedDescriptor, id))
-        ->store_relaxed(token);
+    flags |= next_.available_flags();
+    if (pending_slots_ != 0) [[likely]]
+      return store_descriptor(next_, piece, token, flags);
+    // The device may look here at any moment: publish() writes what it looks at, as one word.
+    first_ = &second_at(next_.index());
+    first_word_ = PackedSecond(piece.bytes, token, flags).word();
+    reinterpret_cast<SharedWord<uint64_t>*>(descriptor_at(next_.index()))
+        ->store_relaxed(raw(piece.address));
   }
   void store_descriptor(RingPosition at, BufferPiece piece, uint16_t token, uint16_t flags) {
-    // The device does not look here before the batch's first flags are written, therefore plain
-    // stores.
-    const PackedDescriptor descriptor{raw(piece.address), piece.bytes, token, flags};
-    std::memcpy(descriptor_at(at.index()), &descriptor, sizeof descriptor);
+    // The device does not look here before the batch's first flags are written. In the words that
+    // it is read in: a processor passes on a store to a load of the same width at once.
+    reinterpret_cast<SharedWord<uint64_t>*>(descriptor_at(at.index()))
+        ->store_relaxed(raw(piece.address));
+    second_at(at.index()).store_relaxed(PackedSecond(piece.bytes, token, flags).word());
   }
-  // Accounts for the chain whose descriptors were written at next_.
-  void post(uint16_t token, uint16_t slots, uint32_t room) {
+  // Accounts for the chain whose descriptors were written at next_ on, and goes on behind it.
+  void post(uint16_t token, uint16_t slots, uint32_t room, RingPosition behind) {
     chains_[token].room = room;
     chains_[token].slots = slots;
     if (in_order_) token_at_[next_.index()] = token;
-    next_.advance(slots, size_);
+    next_ = behind;
     free_ -= slots;
     pending_slots_ += slots;
     ++pending_chains_;
+  }
+  RingPosition behind_one() const {
+    RingPosition behind = next_;
+    behind.advance_one(size_);
+    return behind;
   }
   // Whether there is a used descriptor at `at`, and what it says. Nothing that has not been
   // published can be used, whatever the flags say.
   bool load_used(RingPosition at, uint16_t& id, uint32_t& bytes) const {
     if (published_ == 0) return false;
     // Id, length and buffer are visible once the flags are: pairs with the device's release store
-    // of them. [virtio 2.8.22]
-    const uint16_t flags = flags_at(at.index()).load_acquire();
-    if (!is_packed_used(flags, at.wrap())) return false;
-    const uint8_t* descriptor = descriptor_at(at.index());
-    id = reinterpret_cast<const SharedWord<uint16_t>*>(descriptor + offsetof(PackedDescriptor, id))
-             ->load_relaxed();
-    bytes = reinterpret_cast<const SharedWord<uint32_t>*>(descriptor +
-                                                          offsetof(PackedDescriptor, bytes))
-                ->load_relaxed();
+    // of them. All three are one word. [virtio 2.8.22]
+    const PackedSecond second(second_at(at.index()).load_acquire());
+    if (!at.shows_used(second.flags())) return false;
+#if defined(__SANITIZE_THREAD__)
+    // Thread sanitizer pairs accesses to one address only, and a device of a test releases the
+    // flags alone. What this reads is not used.
+    (void)reinterpret_cast<SharedWord<uint16_t>*>(&second_at(at.index()))[3].load_acquire();
+#endif
+    id = second.id();
     // Without WRITE the length is reserved, and may be what we wrote ourselves. [virtio 2.8.4]
-    if (!(flags & kDescriptorWrite)) bytes = 0;
+    bytes = second.flags() & kDescriptorWrite ? second.bytes() : 0;
     return true;
   }
   // Whether the device may say this; what a length means nothing for becomes 0.
@@ -156,7 +165,10 @@ class PackedDriver {
   }
   void release(uint16_t token) {
     Posted& posted = chains_[token];
-    used_.advance(posted.slots, size_);
+    if (posted.slots == 1) [[likely]]
+      used_.advance_one(size_);
+    else
+      used_.advance(posted.slots, size_);
     free_ += posted.slots;
     posted.slots = 0;
     --published_;
@@ -177,9 +189,9 @@ class PackedDriver {
   uint32_t published_ = 0;   // chains that the device can see and has not given back
   uint32_t pending_slots_ = 0;  // added, not published
   uint32_t pending_chains_ = 0;
-  uint16_t first_flags_ = 0;                   // of the batch's first descriptor, and where they go
+  SharedWord<uint64_t>* first_ = nullptr;  // the batch's first descriptor, and what goes there
+  uint64_t first_word_ = 0;
   uint16_t event_flags_ = kPackedEventEnable;  // what we last wrote
-  SharedWord<uint16_t>* first_flags_word_ = nullptr;
   uint8_t* descriptors_;
   std::unique_ptr<Posted[]> chains_;      // by token
   std::unique_ptr<uint16_t[]> token_at_;  // IN_ORDER: by a chain's first position

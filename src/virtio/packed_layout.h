@@ -35,12 +35,6 @@ inline constexpr uint16_t packed_used_flags(bool wrap) {
   return wrap ? uint16_t{kPackedAvail | kPackedUsed} : uint16_t{0};
 }
 inline constexpr uint16_t kPackedOwnerMask = kPackedAvail | kPackedUsed;
-inline constexpr bool is_packed_available(uint16_t flags, bool wrap) {
-  return (flags & kPackedOwnerMask) == packed_available_flags(wrap);
-}
-inline constexpr bool is_packed_used(uint16_t flags, bool wrap) {
-  return (flags & kPackedOwnerMask) == packed_used_flags(wrap);
-}
 
 // What one side wishes to hear: written by that side, read by the other. Both halves lie in one
 // aligned word, but may be written one after the other. [virtio 2.8.14]
@@ -56,37 +50,73 @@ inline constexpr uint16_t kPackedEventDescriptor = 2;  // only with EVENT_IDX; 3
 inline constexpr size_t packed_descriptors_bytes(size_t size) { return 16 * size; }
 inline constexpr size_t kPackedEventBytes = sizeof(PackedEvent);
 
+// The second half of a descriptor as one word, so that whoever looks meanwhile sees all of it or
+// nothing: the flags, in the uppermost bits, say whether the rest counts. It stays one word also
+// with us: a processor passes a store on to a load of the same width at once, to a wider one late.
+class PackedSecond {
+ public:
+  PackedSecond() = default;
+  explicit PackedSecond(uint64_t word) : word_(word) {}
+  PackedSecond(uint32_t bytes, uint16_t id, uint16_t flags)
+      : word_(bytes | uint64_t{id} << 32 | uint64_t{flags} << 48) {}
+  uint64_t word() const { return word_; }
+  uint32_t bytes() const { return static_cast<uint32_t>(word_); }
+  uint16_t id() const { return static_cast<uint16_t>(word_ >> 32); }
+  uint16_t flags() const { return static_cast<uint16_t>(word_ >> 48); }
+
+ private:
+  uint64_t word_ = 0;
+};
+
 // A place in a packed ring of any size, with the wrap counter that goes with it. A fresh ring is at
-// 0 with the counter at 1. [virtio 2.8.1]
+// 0 with the counter at 1. The counter is kept as the ownership bits that follow from it.
+// [virtio 2.8.1]
 class RingPosition {
  public:
   RingPosition() = default;
-  RingPosition(uint16_t index, bool wrap) : index_(index), wrap_(wrap) {}
+  RingPosition(uint16_t index, bool wrap) : index_(index), owner_(packed_available_flags(wrap)) {}
   // Bits 0-14 and 15, as event words and resume bases carry it.
   static RingPosition from_word(uint16_t word) {
     return {static_cast<uint16_t>(word & 0x7fff), (word & 0x8000) != 0};
   }
-  uint16_t word() const { return static_cast<uint16_t>(index_ | (wrap_ ? 0x8000 : 0)); }
+  uint16_t word() const { return static_cast<uint16_t>(index_ | (wrap() ? 0x8000 : 0)); }
 
   uint16_t index() const { return index_; }
-  bool wrap() const { return wrap_; }
+  bool wrap() const { return owner_ == kPackedAvail; }
+  // What packed_available_flags() and packed_used_flags() say of wrap().
+  uint16_t available_flags() const { return owner_; }
+  uint16_t used_flags() const {
+    return static_cast<uint16_t>((owner_ & kPackedAvail) * (1 + kPackedUsed / kPackedAvail));
+  }
+  bool shows_available(uint16_t flags) const { return (flags & kPackedOwnerMask) == owner_; }
+  bool shows_used(uint16_t flags) const { return (flags & kPackedOwnerMask) == used_flags(); }
+
+  void advance_one(uint32_t size) {
+    if (++index_ < size) [[likely]]
+      return;
+    index_ = 0;
+    owner_ ^= kPackedOwnerMask;
+  }
   // `count` slots on, at most once around: a chain may cover the whole ring. [virtio 2.8.17]
   void advance(uint32_t count, uint32_t size) {
-    SLUICE_ASSERT(count <= size);
     const uint32_t next = index_ + count;
-    wrap_ ^= next >= size;
-    index_ = static_cast<uint16_t>(next >= size ? next - size : next);
+    index_ = static_cast<uint16_t>(next);
+    if (next < size) [[likely]]
+      return;
+    SLUICE_ASSERT(count <= size);
+    index_ = static_cast<uint16_t>(next - size);
+    owner_ ^= kPackedOwnerMask;
   }
   void retreat(uint32_t count, uint32_t size) {
     SLUICE_ASSERT(count <= size);
-    wrap_ ^= count > index_;
+    owner_ ^= count > index_ ? kPackedOwnerMask : 0;
     index_ = static_cast<uint16_t>(count > index_ ? index_ + size - count : index_ - count);
   }
   bool operator==(const RingPosition&) const = default;
 
  private:
   uint16_t index_ = 0;
-  bool wrap_ = true;
+  uint16_t owner_ = kPackedAvail;
 };
 
 }  // namespace sluice

@@ -50,67 +50,63 @@ uint32_t PackedQueue::base() const {
 
 // ---- Available --------------------------------------------------------------------------------
 
-bool PackedQueue::load_head(PackedDescriptor& descriptor) const {
-  const uint8_t* place = at(next_.index());
+inline bool PackedQueue::load_head(Copy& copy) const {
   // The whole chain is visible once its first flags are: pairs with the driver's write barrier
   // before it writes them. Length, id and flags are one word. [virtio 2.8.21.1]
-  const uint64_t second =
-      reinterpret_cast<const SharedWord<uint64_t>*>(place + sizeof(uint64_t))->load_acquire();
-  std::memcpy(reinterpret_cast<uint8_t*>(&descriptor) + sizeof(uint64_t), &second, sizeof second);
-  if (!is_packed_available(descriptor.flags, next_.wrap())) return false;
+  const PackedSecond second(second_at(next_.index()).load_acquire());
+  if (!next_.shows_available(second.flags())) return false;
 #if defined(__SANITIZE_THREAD__)
-  // Thread sanitizer pairs accesses to one address only, and a driver in this process releases the
-  // flags alone. What this reads is not used.
+  // Thread sanitizer pairs accesses to one address only, and a driver of a test releases the flags
+  // alone. What this reads is not used.
   (void)flags_at(next_.index()).load_acquire();
 #endif
-  descriptor.address = reinterpret_cast<const SharedWord<uint64_t>*>(place)->load_relaxed();
+  const auto* first = reinterpret_cast<const SharedWord<uint64_t>*>(at(next_.index()));
+  copy = {first->load_relaxed(), second};
   return true;
 }
 
-PackedDescriptor PackedQueue::load_descriptor(uint16_t index) const {
-  const auto* words = reinterpret_cast<const SharedWord<uint64_t>*>(at(index));
-  const uint64_t copy[2] = {words[0].load_relaxed(), words[1].load_relaxed()};
-  PackedDescriptor descriptor;
-  std::memcpy(&descriptor, copy, sizeof descriptor);
-  return descriptor;
+PackedQueue::Copy PackedQueue::load_descriptor(uint16_t index) const {
+  const auto* first = reinterpret_cast<const SharedWord<uint64_t>*>(at(index));
+  return {first->load_relaxed(), PackedSecond(second_at(index).load_relaxed())};
 }
 
 // The rest of a chain. Its later descriptors are promised by the first one's flags, so their own
 // ownership bits say nothing. [virtio 2.8.6]
-RingFault PackedQueue::walk(PackedDescriptor descriptor, ChainBytes& bytes, Chain& chain) const {
-  RingPosition place = next_;
+RingFault PackedQueue::walk(Copy copy, ChainBytes& bytes, Chain& chain) const {
+  uint32_t index = next_.index();
   const uint32_t slots_max = size_ - slots_taken_;
   for (uint32_t slots = 1;; ++slots) {  // bounded by the ring
-    if (descriptor.flags & kDescriptorIndirect) {
+    const uint16_t flags = copy.second.flags();
+    if (flags & kDescriptorIndirect) {
       // A table is a chain of its own here, and nothing comes before or behind it. [virtio 2.8.19]
-      if (slots > 1 || (descriptor.flags & kDescriptorNext)) return RingFault::nested_indirect;
-      chain.head_ = descriptor.id;
+      if (slots > 1 || (flags & kDescriptorNext)) return RingFault::nested_indirect;
+      chain.head_ = copy.second.id();
       chain.slots_ = 1;
-      return walk_indirect(descriptor, bytes);
+      return walk_indirect(copy.address, copy.second.bytes(), bytes);
     }
-    const RingFault fault =
-        bytes.add(descriptor.address, descriptor.bytes, descriptor.flags & kDescriptorWrite);
+    const RingFault fault = bytes.add(copy.address, copy.second.bytes(), flags & kDescriptorWrite);
     if (fault != RingFault::none) [[unlikely]]
       return fault;
-    if (!(descriptor.flags & kDescriptorNext)) {
+    if (!(flags & kDescriptorNext)) {
       // The id counts in the last one only. [virtio 2.8.6]
-      chain.head_ = descriptor.id;
+      chain.head_ = copy.second.id();
       chain.slots_ = static_cast<uint16_t>(slots);
       return RingFault::none;
     }
     if (slots == slots_max) return RingFault::chain_too_long;
-    place.advance(1, size_);
-    descriptor = load_descriptor(place.index());
+    if (++index == size_) index = 0;
+    copy = load_descriptor(static_cast<uint16_t>(index));
   }
 }
 
 // All entries in their order; of their flags only WRITE means something. [virtio 2.8.7]
-RingFault PackedQueue::walk_indirect(const PackedDescriptor& table, ChainBytes& bytes) const {
+RingFault PackedQueue::walk_indirect(uint64_t address, uint32_t table_bytes,
+                                     ChainBytes& bytes) const {
   if (!indirect_) return RingFault::indirect_not_agreed;
-  const uint32_t entries = table.bytes / sizeof(PackedDescriptor);
-  if (table.bytes == 0 || table.bytes % sizeof(PackedDescriptor) != 0 || entries > size_)
+  const uint32_t entries = table_bytes / sizeof(PackedDescriptor);
+  if (table_bytes == 0 || table_bytes % sizeof(PackedDescriptor) != 0 || entries > size_)
     return RingFault::indirect_table_size;
-  if (!bytes.find_table(table.address, table.bytes)) return RingFault::address_not_mapped;
+  if (!bytes.find_table(address, table_bytes)) return RingFault::address_not_mapped;
   for (uint32_t i = 0; i < entries; ++i) {
     PackedDescriptor entry;
     if (!bytes.load_entry(i, entry)) return RingFault::too_many_spans;
@@ -121,15 +117,40 @@ RingFault PackedQueue::walk_indirect(const PackedDescriptor& table, ChainBytes& 
   return RingFault::none;
 }
 
+// The usual chain, one buffer in one region, without the walk. False: it is another, and nothing
+// has been done.
+inline bool PackedQueue::pop_single(const Copy& copy, SpanList& spans, Chain& chain) {
+  const uint16_t flags = copy.second.flags();
+  const uint32_t bytes = copy.second.bytes();
+  if (flags & (kDescriptorNext | kDescriptorIndirect) || bytes == 0) return false;
+  const auto span = memory_->translate(GuestAddr{copy.address}, bytes);
+  if (!span || !spans.push(*span)) return false;
+  const bool is_writable = flags & kDescriptorWrite;
+  chain.head_ = copy.second.id();
+  chain.slots_ = 1;
+  chain.span_first_ = static_cast<uint32_t>(spans.size() - 1);
+  chain.readable_count_ = is_writable ? 0 : 1;
+  chain.writable_count_ = is_writable ? 1 : 0;
+  chain.readable_bytes_ = is_writable ? 0 : bytes;
+  chain.writable_bytes_ = is_writable ? bytes : 0;
+  chain.live_ = true;
+  next_.advance_one(size_);
+  ++slots_taken_;
+  ++in_flight_;
+  return true;
+}
+
 Pop PackedQueue::pop(SpanList& spans, Chain& chain) {
   SLUICE_ASSERT(!chain.live_);
   if (broken()) [[unlikely]]
     return Pop::broken;
-  PackedDescriptor head;
+  Copy head;
   if (!load_head(head)) return Pop::empty;
   // Slots that we hold are not the driver's to make available.
   if (slots_taken_ >= size_) [[unlikely]]
     return break_with(RingFault::avail_index_jump);
+  if (pop_single(head, spans, chain)) [[likely]]
+    return Pop::chain;
   const size_t spans_before = spans.size();
   ChainBytes bytes(*memory_, spans);
   const RingFault fault = walk(head, bytes, chain);
@@ -173,7 +194,7 @@ uint16_t PackedQueue::available_count(uint16_t limit) const {
   const uint32_t slots_max = std::min<uint32_t>(limit, size_ - std::min(slots_taken_, size_));
   uint16_t count = 0;
   while (count < slots_max && is_available(place)) {
-    place.advance(1, size_);
+    place.advance_one(size_);
     ++count;
   }
   return count;
@@ -189,24 +210,6 @@ void PackedQueue::prefetch_next(unsigned count) const {
 
 // ---- Used -------------------------------------------------------------------------------------
 
-void PackedQueue::complete(Chain&& chain, uint32_t written_bytes) {
-  chain.consume();
-  SLUICE_ASSERT(in_flight_ > 0);
-  --in_flight_;
-  ++batch_chains_;
-  batch_slots_ += chain.slots_;
-  const bool has_written = chain.writable_count_ > 0;
-  if (in_order_ && !has_written) {
-    // What was read completely needs no entry of its own. [virtio 2.8.8]
-    ++run_chains_;
-    run_id_ = chain.head_;
-    run_slots_ += chain.slots_;
-    return;
-  }
-  flush_run();
-  store_used(chain.head_, written_bytes, has_written, chain.slots_);
-}
-
 void PackedQueue::flush_run() {
   if (run_chains_ == 0) return;
   store_used(run_id_, 0, false, run_slots_);
@@ -214,36 +217,19 @@ void PackedQueue::flush_run() {
   run_slots_ = 0;
 }
 
-// One used descriptor, which stands for `slots` of the ring. [virtio 2.8.22]
-void PackedQueue::store_used(uint16_t id, uint32_t written_bytes, bool has_written,
-                             uint32_t slots) {
-  const uint16_t index = used_.index();
-  const auto flags =
-      static_cast<uint16_t>(packed_used_flags(used_.wrap()) | (has_written ? kDescriptorWrite : 0));
-  auto* place = const_cast<uint8_t*>(at(index));
-  if (first_pending_) {
-    // Nothing of a batch may be seen before its first descriptor, whose flags publish() writes.
-    first_pending_ = false;
-    first_index_ = index;
-    first_flags_ = flags;
-    reinterpret_cast<SharedWord<uint32_t>*>(place + offsetof(PackedDescriptor, bytes))
-        ->store_relaxed(written_bytes);
-    reinterpret_cast<SharedWord<uint16_t>*>(place + offsetof(PackedDescriptor, id))
-        ->store_relaxed(id);
-  } else {
-    const uint64_t word = written_bytes | uint64_t{id} << 32 | uint64_t{flags} << 48;
-    reinterpret_cast<SharedWord<uint64_t>*>(place + sizeof(uint64_t))->store_release(word);
-  }
-  used_.advance(slots, size_);
-}
-
 uint16_t PackedQueue::publish() {
   if (batch_chains_ == 0) return 0;
   flush_run();
   // The whole batch, and what was written to its buffers, is visible before its first flags are:
   // pairs with the driver's read barrier behind them. [virtio 2.8.22]
-  flags_at(first_index_).store_release(first_flags_);
-  first_pending_ = true;
+  first_->store_release(first_word_);
+#if defined(__SANITIZE_THREAD__)
+  // Thread sanitizer pairs accesses to one address only, and a driver of a test looks at the flags
+  // alone. They are as they were.
+  reinterpret_cast<SharedWord<uint16_t>*>(first_)[3].store_release(
+      PackedSecond(first_word_).flags());
+#endif
+  first_ = nullptr;
   slots_taken_ -= batch_slots_;
   signal_slots_ = std::min(signal_slots_ + batch_slots_, size_ + 1);
   batch_slots_ = 0;

@@ -21,6 +21,7 @@
 #include "virtio/chain.h"
 #include "virtio/chain_walk.h"
 #include "virtio/packed_layout.h"
+#include "virtio/split_layout.h"
 
 namespace sluice {
 
@@ -71,22 +72,34 @@ class PackedQueue {
   void prefetch_next(unsigned count) const;
 
  private:
+  // A descriptor as it was when it was looked at.
+  struct Copy {
+    uint64_t address;
+    PackedSecond second;
+  };
   const uint8_t* at(uint16_t index) const {
     return descriptors_ + sizeof(PackedDescriptor) * index;
+  }
+  // Length, id and flags of a descriptor.
+  SharedWord<uint64_t>& second_at(uint16_t index) const {
+    return *reinterpret_cast<SharedWord<uint64_t>*>(const_cast<uint8_t*>(at(index)) +
+                                                    offsetof(PackedDescriptor, bytes));
   }
   SharedWord<uint16_t>& flags_at(uint16_t index) const {
     return *reinterpret_cast<SharedWord<uint16_t>*>(const_cast<uint8_t*>(at(index)) +
                                                     offsetof(PackedDescriptor, flags));
   }
   bool is_available(RingPosition position) const {
-    return is_packed_available(flags_at(position.index()).load_acquire(), position.wrap());
+    return position.shows_available(flags_at(position.index()).load_acquire());
   }
   // Whether the slot is available, and what it said. One look: the copy is what counts.
-  bool load_head(PackedDescriptor& descriptor) const;
-  PackedDescriptor load_descriptor(uint16_t index) const;
-  RingFault walk(PackedDescriptor descriptor, ChainBytes& bytes, Chain& chain) const;
-  RingFault walk_indirect(const PackedDescriptor& table, ChainBytes& bytes) const;
-  void store_used(uint16_t id, uint32_t written_bytes, bool has_written, uint32_t slots);
+  [[gnu::always_inline]] bool load_head(Copy& copy) const;
+  Copy load_descriptor(uint16_t index) const;
+  [[gnu::always_inline]] bool pop_single(const Copy& copy, SpanList& spans, Chain& chain);
+  RingFault walk(Copy copy, ChainBytes& bytes, Chain& chain) const;
+  RingFault walk_indirect(uint64_t address, uint32_t table_bytes, ChainBytes& bytes) const;
+  [[gnu::always_inline]] void store_used(uint16_t id, uint32_t written_bytes, bool has_written,
+                                         uint32_t slots);
   void flush_run();
   bool passed(RingPosition event) const;
   Pop break_with(RingFault fault) {
@@ -108,12 +121,11 @@ class PackedQueue {
   PackedEvent* driver_event_;
   PackedEvent* device_event_;
 
-  // The batch that is completed and not published: its first descriptor lacks its flags.
+  // The batch that is completed and not published: its first descriptor is not written.
   uint16_t batch_chains_ = 0;
   uint32_t batch_slots_ = 0;
-  bool first_pending_ = true;  // no used descriptor of it has been stored
-  uint16_t first_index_ = 0;
-  uint16_t first_flags_ = 0;
+  SharedWord<uint64_t>* first_ = nullptr;  // where that goes; nullptr: the batch has none yet
+  uint64_t first_word_ = 0;
   // IN_ORDER: the chains at its end that one used descriptor will stand for. [virtio 2.8.8]
   uint16_t run_chains_ = 0;
   uint16_t run_id_ = 0;
@@ -125,5 +137,44 @@ class PackedQueue {
   bool signalled_valid_ = false;
   std::shared_ptr<const GuestMemory> memory_;
 };
+
+// One used descriptor, which stands for `slots` of the ring. [virtio 2.8.22]
+inline void PackedQueue::store_used(uint16_t id, uint32_t written_bytes, bool has_written,
+                                    uint32_t slots) {
+  const auto flags =
+      static_cast<uint16_t>(used_.used_flags() | (has_written ? kDescriptorWrite : 0));
+  const uint64_t word = PackedSecond(written_bytes, id, flags).word();
+  SharedWord<uint64_t>& place = second_at(used_.index());
+  if (first_ != nullptr) [[likely]] {
+    place.store_release(word);
+  } else {
+    // Nothing of a batch may be seen before its first descriptor, which publish() writes.
+    first_ = &place;
+    first_word_ = word;
+  }
+  if (slots == 1) [[likely]]
+    return used_.advance_one(size_);
+  used_.advance(slots, size_);
+}
+
+inline void PackedQueue::complete(Chain&& chain, uint32_t written_bytes) {
+  chain.consume();
+  SLUICE_ASSERT(in_flight_ > 0);
+  --in_flight_;
+  ++batch_chains_;
+  batch_slots_ += chain.slots_;
+  const bool has_written = chain.writable_count_ > 0;
+  if (in_order_) {
+    if (!has_written) {
+      // What was read completely needs no entry of its own. [virtio 2.8.8]
+      ++run_chains_;
+      run_id_ = chain.head_;
+      run_slots_ += chain.slots_;
+      return;
+    }
+    flush_run();
+  }
+  store_used(chain.head_, written_bytes, has_written, chain.slots_);
+}
 
 }  // namespace sluice
