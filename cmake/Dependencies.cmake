@@ -12,6 +12,16 @@ add_library(sluice_toml INTERFACE)
 target_include_directories(sluice_toml SYSTEM INTERFACE ${TOMLPLUSPLUS_INCLUDE})
 target_compile_definitions(sluice_toml INTERFACE TOML_HEADER_ONLY=1)
 
+# libbpf has no CMake package.
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(LIBBPF REQUIRED IMPORTED_TARGET libbpf>=1.1)
+add_library(sluice_bpf ALIAS PkgConfig::LIBBPF)
+
+# xbyak is headers; its own warnings are not ours.
+find_path(XBYAK_INCLUDE xbyak/xbyak.h REQUIRED)
+add_library(sluice_xbyak INTERFACE)
+target_include_directories(sluice_xbyak SYSTEM INTERFACE ${XBYAK_INCLUDE})
+
 if(SLUICE_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

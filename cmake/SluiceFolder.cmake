@@ -12,7 +12,7 @@
 #
 # A folder with headers only, or with nothing yet, becomes an INTERFACE target: others may name it
 # before it has any code. New files are found by the next build (CONFIGURE_DEPENDS).
-set(SLUICE_FOLDERS base memory virtio vhost packet port engine control measure testing)
+set(SLUICE_FOLDERS base memory virtio vhost packet xdp port engine control measure testing)
 
 function(sluice_folder)
   cmake_parse_arguments(ARG "" "NAME" "DEPS" ${ARGN})
