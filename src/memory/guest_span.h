@@ -14,6 +14,7 @@
 #include <span>
 
 #include "base/assert.h"
+#include "base/prefetch.h"
 
 namespace sluice {
 
@@ -46,8 +47,8 @@ class GuestSpan {
   // For system calls that read or write guest memory on our behalf: the kernel answers EFAULT where
   // a copy of ours would get SIGBUS.
   iovec to_iovec() const { return iovec{host_, bytes_}; }
-  void prefetch() const { __builtin_prefetch(host_); }
-  void prefetch_for_writing() const { __builtin_prefetch(host_, 1); }
+  void prefetch() const { sluice::prefetch_for_reading(host_); }
+  void prefetch_for_writing() const { sluice::prefetch_for_writing(host_); }
   // For SharedWord overlays of rings; `offset` is checked by the caller against size().
   void* address_for_shared_words() const { return host_; }
 

@@ -37,14 +37,6 @@ uint64_t checksum_add(uint64_t sum, const uint8_t* data, size_t bytes) {
   return sum;
 }
 
-uint16_t checksum_fold(uint64_t sum) {
-  sum = (sum & 0xffffffff) + (sum >> 32);
-  sum = (sum & 0xffffffff) + (sum >> 32);
-  sum = (sum & 0xffff) + (sum >> 16);
-  sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<uint16_t>(sum);
-}
-
 void complete_checksum(Frame& frame) {
   OffloadMeta& offload = frame.offload();
   const size_t start = offload.csum_start;

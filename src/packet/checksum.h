@@ -14,7 +14,13 @@ namespace sluice {
 // Adds `bytes` of `data` to the accumulator. Only the last run of a sum may have an odd length.
 uint64_t checksum_add(uint64_t sum, const uint8_t* data, size_t bytes);
 // Folds an accumulator to 16 bits, not inverted, in memory byte order.
-uint16_t checksum_fold(uint64_t sum);
+inline uint16_t checksum_fold(uint64_t sum) {
+  sum = (sum & 0xffffffff) + (sum >> 32);
+  sum = (sum & 0xffffffff) + (sum >> 32);
+  sum = (sum & 0xffff) + (sum >> 16);
+  sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<uint16_t>(sum);
+}
 
 // Does what offload().needs_csum asks for: sums from csum_start to the end and stores the inverse
 // at csum_start + csum_offset. For a destination that cannot do it itself. The field already holds

@@ -29,6 +29,12 @@ void put32(uint8_t* out, uint64_t value) {
   put16(out, value >> 16);
   put16(out + 2, value);
 }
+void put64(uint8_t* out, uint64_t value) {
+  const uint64_t swapped = __builtin_bswap64(value);
+  std::memcpy(out, &swapped, sizeof swapped);
+}
+// The sum of a number's 32-bit halves, to be folded.
+uint64_t half_sum(uint64_t value) { return (value >> 32) + (value & 0xffffffff); }
 uint64_t get16(const uint8_t* in) { return static_cast<uint64_t>(in[0] << 8 | in[1]); }
 uint64_t get32(const uint8_t* in) { return get16(in) << 16 | get16(in + 2); }
 
@@ -88,30 +94,34 @@ NumberedFrames::NumberedFrames(const NumberedFrameSpec& spec)
   put16(frame + tag, kTagMagic);
   for (size_t i = tag + kFrameTagBytes; i < template_.size(); ++i)
     frame[i] = static_cast<uint8_t>(i);
-  sum_ = pseudo_sum(frame, transport_bytes, protocol);
-  sum_ = checksum_fold(checksum_add(sum_, transport, transport_bytes));
+  const uint64_t sum = pseudo_sum(frame, transport_bytes, protocol);
+  const uint16_t folded = checksum_fold(checksum_add(sum, transport, transport_bytes));
+  sum_ = get16(reinterpret_cast<const uint8_t*>(&folded));
 }
 
+// One a frame at full rate: the sum is taken from the values while they are in registers, as
+// numbers; which way round the bytes of a ones' complement sum are added does not matter.
+// [RFC 1071 2(B)]
 void NumberedFrames::write(uint8_t* out, const FrameTag& tag) const {
   std::memcpy(out, template_.data(), template_.size());
   uint8_t* transport = out + kTransport;
-  put16(transport, uint64_t{kPortFirst} + tag.flow);
-  uint64_t sum = checksum_add(sum_, transport, 2);
+  const uint64_t port = uint64_t{kPortFirst} + tag.flow;
+  const uint64_t flow_and_number = uint64_t{tag.flow} << 48 | (tag.number & kNumberMask);
+  put16(transport, port);
+  uint64_t sum = sum_ + port + half_sum(flow_and_number) + half_sum(tag.time_ns);
   if (tcp_) {
     // Each frame goes on where the one before it ended.
-    put32(transport + 4, tag.number * (template_.size() - kTransport - kTcpBytes));
-    sum = checksum_add(sum, transport + 4, 4);
+    const auto sequence =
+        static_cast<uint32_t>(tag.number * (template_.size() - kTransport - kTcpBytes));
+    put32(transport + 4, sequence);
+    sum += sequence;
   }
   uint8_t* words = out + tag_offset(tcp_) + 2;
-  put16(words, tag.flow);
-  put16(words + 2, tag.number >> 32);
-  put32(words + 4, tag.number);
-  put32(words + 8, tag.time_ns >> 32);
-  put32(words + 12, tag.time_ns);
-  sum = checksum_add(sum, words, kFrameTagBytes - 2);
-  auto result = static_cast<uint16_t>(~checksum_fold(sum));
-  if (result == 0 && !tcp_) result = 0xffff;  // zero would mean that there is none [RFC 768]
-  std::memcpy(out + checksum_field(tcp_), &result, sizeof result);
+  put64(words, flow_and_number);
+  put64(words + 8, tag.time_ns);
+  const auto result = static_cast<uint16_t>(~checksum_fold(sum));
+  // Zero would mean that there is none. [RFC 768]
+  put16(out + checksum_field(tcp_), result == 0 && !tcp_ ? 0xffff : result);
 }
 
 std::optional<FrameTag> read_tag(std::span<const uint8_t> bytes) {

@@ -52,7 +52,7 @@ class NumberedFrames {
 
  private:
   std::vector<uint8_t> template_;  // without port, number and transport checksum
-  uint64_t sum_ = 0;               // of what the transport checksum covers in it
+  uint64_t sum_ = 0;               // of what the transport checksum covers in it, as a number
   bool tcp_;
 };
 

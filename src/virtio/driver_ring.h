@@ -32,6 +32,7 @@
 // Methods (see split_driver.h, packed_driver.h):
 //   bool add(readable, writable, token)   false: not enough descriptors. At least one piece; token
 //                                         < size() and not outstanding; 4 GiB at most
+//   void prefetch_free(descriptors)       a hint: so many will be added now
 //   void publish()                        shows what was added since, all at once
 //   bool device_wants_kick()              after publish(): for what was published since the last
 //                                         time this was asked. Contains the full fence

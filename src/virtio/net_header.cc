@@ -61,20 +61,6 @@ std::optional<OffloadMeta> parse_net_header(const NetHeaderBytes& wire) {
   return meta;
 }
 
-NetHeaderBytes build_net_header(const OffloadMeta& meta, uint16_t num_buffers) {
-  NetHeaderBytes wire{};
-  wire[0] = static_cast<uint8_t>((meta.needs_csum ? kFlagNeedsCsum : 0) |
-                                 (meta.data_valid ? kFlagDataValid : 0));
-  wire[1] =
-      static_cast<uint8_t>(static_cast<uint8_t>(meta.gso_type) | (meta.gso_ecn ? kGsoEcn : 0));
-  store_le16(&wire[2], meta.header_bytes);
-  store_le16(&wire[4], meta.gso_size);
-  store_le16(&wire[6], meta.csum_start);
-  store_le16(&wire[8], meta.csum_offset);
-  store_le16(&wire[kNumBuffersOffset], num_buffers);
-  return wire;
-}
-
 HashReportBytes build_hash_report(uint32_t hash, uint16_t kind) {
   HashReportBytes wire{};
   store_le16(&wire[0], static_cast<uint16_t>(hash));

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 
 #include "memory/frame.h"
@@ -18,6 +20,7 @@ inline constexpr size_t kNetHeaderBytes = 12;      // with num_buffers: MRG_RXBU
 inline constexpr size_t kNetHeaderBytesHash = 20;  // with a hash behind that: HASH_REPORT
 inline constexpr size_t kNumBuffersOffset = 10;
 
+static_assert(std::endian::native == std::endian::little, "words are stored as they lie");
 using NetHeaderBytes = std::array<uint8_t, kNetHeaderBytes>;
 
 // How long the header is for these features. [virtio 5.1.6.1]
@@ -30,8 +33,19 @@ std::optional<OffloadMeta> parse_net_header(const NetHeaderBytes& wire);
 inline bool asks_for_nothing(const NetHeaderBytes& wire) {
   return ((wire[0] & 1 /* NEEDS_CSUM */) | wire[1]) == 0;
 }
-// The wire form; num_buffers is stored as given.
-NetHeaderBytes build_net_header(const OffloadMeta& meta, uint16_t num_buffers);
+// The wire form; num_buffers is stored as given. Built in two words, since it is stored for every
+// packet: what is written in bytes and read back in words costs a stall.
+inline NetHeaderBytes build_net_header(const OffloadMeta& meta, uint16_t num_buffers) {
+  const uint64_t flags = (meta.needs_csum ? 1u : 0u) | (meta.data_valid ? 2u : 0u);
+  const uint64_t type = static_cast<uint64_t>(meta.gso_type) | (meta.gso_ecn ? 0x80u : 0u);
+  const uint64_t first = flags | type << 8 | uint64_t{meta.header_bytes} << 16 |
+                         uint64_t{meta.gso_size} << 32 | uint64_t{meta.csum_start} << 48;
+  const uint32_t second = meta.csum_offset | uint32_t{num_buffers} << 16;
+  NetHeaderBytes wire;
+  std::memcpy(wire.data(), &first, sizeof first);
+  std::memcpy(wire.data() + sizeof first, &second, sizeof second);
+  return wire;
+}
 // What follows the first 12 bytes with HASH_REPORT. [virtio 5.1.6]
 using HashReportBytes = std::array<uint8_t, kNetHeaderBytesHash - kNetHeaderBytes>;
 HashReportBytes build_hash_report(uint32_t hash, uint16_t kind);

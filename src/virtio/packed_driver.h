@@ -4,11 +4,13 @@
 // descriptor are written last. A token is the buffer id. [virtio 2.8.21]
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
 
 #include "base/limits.h"
+#include "base/prefetch.h"
 #include "virtio/driver_ring.h"
 #include "virtio/packed_layout.h"
 #include "virtio/split_layout.h"
@@ -36,6 +38,18 @@ class PackedDriver {
     store_head(piece, token, is_writable ? kDescriptorWrite : uint16_t{0});
     post(token, 1, is_writable ? piece.bytes : 0, behind_one());
     return true;
+  }
+
+  // The device has written or read these lines last: asked for all at once, before the first of
+  // them is written.
+  void prefetch_free(size_t descriptors) const {
+    constexpr uint32_t kLineDescriptors = 64 / sizeof(PackedDescriptor);
+    const auto count = static_cast<uint32_t>(std::min<size_t>(descriptors, free_));
+    for (uint32_t i = 0; i < count; i += kLineDescriptors) {
+      const uint32_t index = next_.index() + i;
+      prefetch_for_writing(
+          descriptor_at(static_cast<uint16_t>(index < size_ ? index : index - size_)));
+    }
   }
 
   void publish() {

@@ -37,6 +37,9 @@ class SplitDriver {
     return true;
   }
 
+  // Which descriptors come next is a list in our own memory, too long a way for a hint.
+  void prefetch_free(size_t) const {}
+
   void publish() {
     if (published_avail_ == next_avail_) return;
     // Descriptors and entries are visible before the index is: pairs with the device's acquire load

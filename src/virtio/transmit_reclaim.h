@@ -72,6 +72,8 @@ class TransmitReclaim {
       take_back(release, ring_.size());
     }
   }
+  // A hint, before so many frames are added.
+  void prefetch(size_t frames) const { ring_.prefetch_free(frames); }
   // As Ring::add(); false stops the queue until buffers have come back.
   bool add(std::span<const BufferPiece> readable, std::span<const BufferPiece> writable,
            uint16_t token) {
