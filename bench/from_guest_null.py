@@ -99,8 +99,6 @@ def start_generator(env, socket, options):
     argv = ["taskset", "-c", str(GENERATOR_CPU),
             os.path.join(os.path.dirname(options.sluice), "ring_stuffer"), "--socket", socket,
             "--size", str(options.size), "--ring", str(options.ring), "--seconds", "3600"]
-    if options.path.startswith("packed"):
-        argv.append("--packed")
     if "in_order" not in options.path:
         argv.append("--no-in-order")
     process = env.popen(argv, name="stuffer-")
@@ -157,7 +155,12 @@ def parse_arguments():
                         help="of testpmd (default 32, its own)")
     parser.add_argument("--only", choices=("sluice", "peer"), help="one back end, to try it")
     parser.add_argument("--json", action="store_true")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.generator == "stuffer" and options.path.startswith("packed"):
+        # A packed ring's descriptors are written anew for every lap, so its driver is never idle.
+        parser.error(f"--path {options.path}: the stuffer has split rings only; "
+                     "add --generator virtio_user")
+    return options
 
 
 def print_row(row):
