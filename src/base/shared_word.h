@@ -28,6 +28,13 @@ class SharedWord {
   // Everything that we wrote before is visible to whoever loads this value with acquire.
   void store_release(T value) { __atomic_store_n(&word_, value, __ATOMIC_RELEASE); }
 
+  // Between threads of ours only: a foreign side is never asked to take part in one of these.
+  // Taking: what the last owner wrote before its store_release is visible after it.
+  T exchange_acquire(T value) { return __atomic_exchange_n(&word_, value, __ATOMIC_ACQUIRE); }
+  // For counters and sets of bits that many threads write; no ordering with other words.
+  T fetch_add_relaxed(T amount) { return __atomic_fetch_add(&word_, amount, __ATOMIC_RELAXED); }
+  T fetch_or_relaxed(T bits) { return __atomic_fetch_or(&word_, bits, __ATOMIC_RELAXED); }
+
  private:
   T word_;
 };

@@ -1,0 +1,15 @@
+// How each kind of map is made; only map.cc calls these, after it has checked the shape.
+#pragma once
+
+#include "xdp/map.h"
+
+namespace sluice {
+
+using MapResult = Result<std::unique_ptr<XdpMap>>;
+using MapMaker = MapResult (*)(const MapShape& shape, const MapOptions& options);
+
+MapResult make_array(const MapShape& shape, const MapOptions& options);
+MapResult make_per_cpu_array(const MapShape& shape, const MapOptions& options);
+MapResult make_hash(const MapShape& shape, const MapOptions& options);
+
+}  // namespace sluice
