@@ -38,8 +38,13 @@ struct ProgramSlots {
 
 struct MapRef {
   XdpMap* map = nullptr;
+  uint32_t key_size = 0;                 // bytes
+  uint32_t value_size = 0;               // bytes
   std::optional<ArrayLayout> array;      // only for arrays that are not per CPU
   std::optional<ProgramSlots> programs;  // only for prog arrays
+  // Where the values of any other map lie, all copies, for the checked interpreter; none where a
+  // lookup gives no memory.
+  std::optional<ArrayLayout> values = {};
 };
 
 }  // namespace sluice

@@ -33,6 +33,7 @@ struct RunState {
   uint8_t* chunk_end = nullptr;  // …and the program's part of it ends here (before the tailroom)
   uint32_t worker_index = 0;     // get_smp_processor_id, and which copy of a per-CPU value is ours
   RedirectTarget redirect;
+  uint32_t tail_calls = 0;  // of this run; compiled code counts them here
 };
 
 inline thread_local RunState run_state;
