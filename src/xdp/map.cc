@@ -19,6 +19,7 @@ constexpr uint32_t kCommonFlags =
 struct Bounds {
   uint32_t min;
   uint32_t max;
+  uint32_t unit = 1;
 };
 
 // What the kernel accepts of each type, and how we make it.
@@ -31,6 +32,8 @@ struct KindRow {
 };
 
 constexpr Bounds kIndex{4, 4};
+// A number, or a number and the descriptor of a program.
+constexpr Bounds kDevice{4, 8, 4};
 constexpr Bounds kAnyKey{1, 512};
 constexpr Bounds kAnyValue{1, kValueBytesMax};
 
@@ -42,6 +45,10 @@ constexpr KindRow kKinds[] = {
     {BPF_MAP_TYPE_LRU_HASH, kAnyKey, kAnyValue, BPF_F_NO_COMMON_LRU | BPF_F_ZERO_SEED, make_hash},
     {BPF_MAP_TYPE_LRU_PERCPU_HASH, kAnyKey, kAnyValue, BPF_F_NO_COMMON_LRU | BPF_F_ZERO_SEED,
      make_hash},
+    {BPF_MAP_TYPE_DEVMAP, kIndex, kDevice, 0, make_redirect_slots},
+    {BPF_MAP_TYPE_DEVMAP_HASH, kIndex, kDevice, 0, make_device_hash},
+    {BPF_MAP_TYPE_XSKMAP, kIndex, kIndex, 0, make_redirect_slots},
+    {BPF_MAP_TYPE_CPUMAP, kIndex, kDevice, 0, make_redirect_slots},
 };
 
 const KindRow* find_kind(bpf_map_type type) {
@@ -57,13 +64,14 @@ std::string title(const MapShape& shape) {
 }
 
 std::string bounds_text(Bounds bounds) {
-  return bounds.min == bounds.max ? fmt::format("{}", bounds.min)
-                                  : fmt::format("{} to {}", bounds.min, bounds.max);
+  if (bounds.min == bounds.max) return fmt::format("{}", bounds.min);
+  if (bounds.unit > 1) return fmt::format("{} or {}", bounds.min, bounds.max);
+  return fmt::format("{} to {}", bounds.min, bounds.max);
 }
 
 Result<void> check_shape(const MapShape& shape, const KindRow& row) {
   const auto is_in = [](uint32_t size, Bounds bounds) {
-    return size >= bounds.min && size <= bounds.max;
+    return size >= bounds.min && size <= bounds.max && size % bounds.unit == 0;
   };
   if (!is_in(shape.key_size, row.key_bytes)) {
     return fail("{} has keys of {} bytes: they must have {}", title(shape), shape.key_size,
@@ -86,11 +94,21 @@ Result<void> check_shape(const MapShape& shape, const KindRow& row) {
 
 }  // namespace
 
+MapRef XdpMap::ref() {
+  return {.map = this,
+          .key_size = shape_.key_size,
+          .value_size = shape_.value_size,
+          .array = {},
+          .programs = {},
+          .values = {}};
+}
+
 int XdpMap::update(const void*, const void*, uint64_t) { return -EINVAL; }
 int XdpMap::erase(const void*) { return -EINVAL; }
 int XdpMap::push(const void*, uint64_t) { return -EINVAL; }
 int XdpMap::pop(void*) { return -EINVAL; }
 int XdpMap::peek(void*) { return -EINVAL; }
+RedirectTarget XdpMap::find_target(uint32_t) { return {}; }
 int XdpMap::write(const void* key, const void* value, uint64_t flags) {
   return update(key, value, flags);
 }

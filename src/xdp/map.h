@@ -33,6 +33,7 @@
 
 #include "base/result.h"
 #include "xdp/map_ref.h"
+#include "xdp/run_state.h"
 
 namespace sluice {
 
@@ -61,7 +62,7 @@ class XdpMap {
   const MapShape& shape() const { return shape_; }
   uint32_t id() const { return options_.id; }
   // What a program's code needs of the map. Valid as long as the map lives.
-  virtual MapRef ref() { return {.map = this, .array = {}, .programs = {}}; }
+  virtual MapRef ref();
 
   // For programs. A key has shape().key_size bytes, a value shape().value_size.
   // The value, or null. Of a map of maps it is the inner XdpMap itself, as in the kernel.
@@ -71,6 +72,11 @@ class XdpMap {
   virtual int push(const void* value, uint64_t flags);
   virtual int pop(void* value);
   virtual int peek(void* value);
+  // Where a redirect to entry `index` goes; kind none if there is no entry.
+  virtual RedirectTarget find_target(uint32_t index);
+  // What a broadcast goes through: slots that hold the number of a port, or 0.
+  virtual uint32_t port_slots() const { return 0; }
+  virtual uint32_t port_at(uint32_t) const { return 0; }
 
   // For control threads. A value of a per-CPU map is laid out as in the kernel's system calls: one
   // copy a worker, each rounded up to 8 bytes; value_bytes() is the size of all of it.

@@ -7,13 +7,10 @@
 #include <cerrno>
 
 #include "xdp/map_kinds.h"
-#include "xdp/run_state.h"
 
 namespace sluice {
 
 namespace {
-
-constexpr size_t kCacheLineBytes = 64;
 
 // What the kernel maps: whole pages.
 size_t mapped_bytes(const MapShape& shape) {
@@ -55,11 +52,12 @@ ArrayMap::ArrayMap(const MapShape& shape, const MapOptions& options, MapMemory m
       is_writable_(is_writable) {}
 
 MapRef ArrayMap::ref() {
-  const ArrayLayout layout{.base = memory_.data(),
-                           .value_size = shape().value_size,
-                           .stride = static_cast<uint32_t>(stride_),
-                           .max_entries = shape().max_entries};
-  return {.map = this, .array = layout, .programs = {}};
+  MapRef ref = XdpMap::ref();
+  ref.array = ArrayLayout{.base = memory_.data(),
+                          .value_size = shape().value_size,
+                          .stride = static_cast<uint32_t>(stride_),
+                          .max_entries = shape().max_entries};
+  return ref;
 }
 
 uint8_t* ArrayMap::lookup(const void* key) {
@@ -89,7 +87,17 @@ PerCpuArrayMap::PerCpuArrayMap(const MapShape& shape, const MapOptions& options,
     : XdpMap(shape, options), memory_(std::move(memory)), stride_(value_stride(shape.value_size)) {}
 
 size_t PerCpuArrayMap::area_bytes(const MapShape& shape) {
-  return round_up(value_stride(shape.value_size) * shape.max_entries, kCacheLineBytes);
+  return value_stride(shape.value_size) * area_entries(shape.max_entries);
+}
+
+MapRef PerCpuArrayMap::ref() {
+  MapRef ref = XdpMap::ref();
+  ref.values = ArrayLayout{
+      .base = memory_.data(),
+      .value_size = shape().value_size,
+      .stride = static_cast<uint32_t>(stride_),
+      .max_entries = static_cast<uint32_t>(area_entries(shape().max_entries) * copies())};
+  return ref;
 }
 
 uint8_t* PerCpuArrayMap::value_at(uint32_t index, uint32_t copy) const {

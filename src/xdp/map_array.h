@@ -35,6 +35,7 @@ class PerCpuArrayMap : public XdpMap {
  public:
   PerCpuArrayMap(const MapShape& shape, const MapOptions& options, MapMemory memory);
   static size_t area_bytes(const MapShape& shape);
+  MapRef ref() override;
   uint8_t* lookup(const void* key) override;
   int update(const void* key, const void* value, uint64_t flags) override;
   int erase(const void* key) override;

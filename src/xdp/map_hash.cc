@@ -3,7 +3,6 @@
 #include <cerrno>
 
 #include "xdp/map_kinds.h"
-#include "xdp/run_state.h"
 
 namespace sluice {
 
@@ -25,6 +24,12 @@ HashTable::Options HashMap::table_options(const MapShape& shape, const MapOption
           .copies = has_copies(shape.type) ? options.worker_count : 0,
           .evicts = is_lru(shape.type),
           .populate = (shape.flags & BPF_F_NO_PREALLOC) == 0};
+}
+
+MapRef HashMap::ref() {
+  MapRef ref = XdpMap::ref();
+  ref.values = table_->values();
+  return ref;
 }
 
 uint8_t* HashMap::lookup(const void* key) {

@@ -12,6 +12,7 @@ class HashMap : public XdpMap {
       : XdpMap(shape, options), table_(std::move(table)) {}
   static HashTable::Options table_options(const MapShape& shape, const MapOptions& options);
 
+  MapRef ref() override;
   uint8_t* lookup(const void* key) override;
   int update(const void* key, const void* value, uint64_t flags) override;
   int erase(const void* key) override;

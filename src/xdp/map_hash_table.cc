@@ -76,12 +76,22 @@ void HashTable::lay_out() {
   if (memory_.data() == nullptr || options_.copies != 0) {
     values_ = reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(nodes_) + values_at);
     value_distance_ = value_bytes;
-    value_area_bytes_ = round_up(value_bytes * node_count_, kCacheLineBytes);
+    value_area_bytes_ = value_bytes * area_entries(node_count_);
   } else {
     values_ = nodes_ + head_bytes;
     value_distance_ = node_bytes_;
     value_area_bytes_ = 0;
   }
+}
+
+ArrayLayout HashTable::values() const {
+  const bool is_per_cpu = options_.copies != 0;
+  return {.base = values_,
+          .value_size = options_.value_size,
+          .stride = static_cast<uint32_t>(value_distance_),
+          .max_entries = is_per_cpu
+                             ? static_cast<uint32_t>(area_entries(node_count_) * options_.copies)
+                             : node_count_};
 }
 
 void HashTable::make_key(const void* key, Key* made) const {

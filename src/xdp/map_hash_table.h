@@ -29,6 +29,7 @@
 #include "base/assert.h"
 #include "xdp/map_lock.h"
 #include "xdp/map_memory.h"
+#include "xdp/map_ref.h"
 
 namespace sluice {
 
@@ -63,6 +64,8 @@ class HashTable {
   uint8_t* value(uint32_t node, uint32_t copy = 0) const {
     return values_ + copy * value_area_bytes_ + node * value_distance_;
   }
+  // Where all values lie, all copies.
+  ArrayLayout values() const;
   // 0, -EINVAL, -EEXIST, -ENOENT, or -E2BIG.
   int update(const void* key, const NewValue& value, uint64_t flags);
   int erase(const void* key);

@@ -11,5 +11,7 @@ using MapMaker = MapResult (*)(const MapShape& shape, const MapOptions& options)
 MapResult make_array(const MapShape& shape, const MapOptions& options);
 MapResult make_per_cpu_array(const MapShape& shape, const MapOptions& options);
 MapResult make_hash(const MapShape& shape, const MapOptions& options);
+MapResult make_redirect_slots(const MapShape& shape, const MapOptions& options);
+MapResult make_device_hash(const MapShape& shape, const MapOptions& options);
 
 }  // namespace sluice

@@ -48,6 +48,9 @@ class MapMemory {
 constexpr size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 // What a value takes in memory, and one copy of it in the kernel's system calls.
 constexpr size_t value_stride(size_t value_size) { return round_up(value_size, 8); }
+// Values that a worker's area of per-CPU values has room for: with strides of 8 bytes, each area
+// begins a cache line, and all areas together are one row of values.
+constexpr size_t area_entries(size_t entries) { return round_up(entries, 8); }
 
 inline SharedWord<uint64_t>* words_at(void* aligned) {
   return static_cast<SharedWord<uint64_t>*>(aligned);

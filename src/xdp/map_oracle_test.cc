@@ -42,6 +42,29 @@ INSTANTIATE_TEST_SUITE_P(
                          std::get<1>(row.param), std::get<2>(row.param));
     });
 
+// The device that every network namespace has is number 1.
+void put_device(std::mt19937_64& random, Bytes& value) {
+  const int32_t words[2] = {static_cast<int32_t>(random() % 4 != 0), random() % 2 == 0 ? 0 : -1};
+  std::memcpy(value.data(), words, value.size());
+}
+
+class DeviceOracle : public testing::TestWithParam<std::tuple<bpf_map_type, uint32_t>> {};
+
+TEST_P(DeviceOracle, AnswersAsTheKernelsDoes) {
+  const auto [type, value_size] = GetParam();
+  compare_with_kernel(
+      {.shape = {type, 4, value_size, 10}, .key = few_keys(4, 14), .value = put_device});
+}
+
+INSTANTIATE_TEST_SUITE_P(MapOracle, DeviceOracle,
+                         testing::Combine(testing::Values(BPF_MAP_TYPE_DEVMAP,
+                                                          BPF_MAP_TYPE_DEVMAP_HASH),
+                                          testing::Values(4U, 8U)),
+                         [](const auto& row) {
+                           return fmt::format("{}_value{}", map_type_name(std::get<0>(row.param)),
+                                              std::get<1>(row.param));
+                         });
+
 // What cannot be made here cannot be made there either.
 struct RefusedShape {
   const char* title;
@@ -69,6 +92,9 @@ INSTANTIATE_TEST_SUITE_P(
                     RefusedShape{"HashWithoutKeys", {BPF_MAP_TYPE_HASH, 0, 4, 1}},
                     RefusedShape{"HashWithoutValues", {BPF_MAP_TYPE_HASH, 4, 0, 1}},
                     RefusedShape{"HashToBeMapped", {BPF_MAP_TYPE_HASH, 4, 4, 1, BPF_F_MMAPABLE}},
+                    RefusedShape{"DevmapOfBytes", {BPF_MAP_TYPE_DEVMAP, 4, 6, 1}},
+                    RefusedShape{"DevmapHashWithLongKeys", {BPF_MAP_TYPE_DEVMAP_HASH, 8, 4, 1}},
+                    RefusedShape{"XskmapOfPairs", {BPF_MAP_TYPE_XSKMAP, 4, 8, 1}},
                     RefusedShape{"LruThatIsNotPreallocated",
                                  {BPF_MAP_TYPE_LRU_HASH, 4, 4, 1, BPF_F_NO_PREALLOC}}),
     [](const auto& row) { return row.param.title; });
