@@ -13,8 +13,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
-#include <cstring>
+#include <span>
 #include <string>
 
 #include "base/clock.h"
@@ -37,12 +39,13 @@ class SplitStuffer {
  public:
   SplitStuffer(FakeFrontEnd& vm, const StufferOptions& options)
       : vm_(vm), driver_(vm.driver(1)), size_(options.ring) {
-    const uint64_t buffers = vm.guest().allocate(uint64_t{size_} * 2048, 4096);
+    const uint64_t buffers = vm.guest().allocate(uint64_t{size_} * kSlotBytes, 4096);
     for (uint32_t i = 0; i < size_; ++i) {
-      const uint64_t at = buffers + uint64_t{i} * 2048;
-      std::vector<uint8_t> packet(kHeaderBytes + options.size);
-      std::memset(packet.data() + kHeaderBytes, 0x02, 12);  // any addresses, IPv4 behind them
-      packet[kHeaderBytes + 12] = 0x08;
+      const uint64_t at = buffers + uint64_t{i} * kSlotBytes;
+      std::array<uint8_t, kSlotBytes> slot{};
+      std::fill_n(slot.begin() + kHeaderBytes, 12, 0x02);  // any addresses, IPv4 behind them
+      slot[kHeaderBytes + 12] = 0x08;
+      const auto packet = std::span(slot).first(kHeaderBytes + options.size);
       vm.guest().write(at, packet);
       // In one piece a ring full of chains; in two half of it.
       ChainBuilder chain;
@@ -76,6 +79,7 @@ class SplitStuffer {
 
  private:
   static constexpr uint32_t kHeaderBytes = 12;
+  static constexpr uint32_t kSlotBytes = 2048;
   FakeFrontEnd& vm_;
   FakeDriver& driver_;
   uint32_t size_;
