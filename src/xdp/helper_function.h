@@ -21,7 +21,7 @@ struct HelperEntry {
   HelperFunction function;
 };
 
-// Tables by file; xdp_image.h puts them together.
+// Tables by file; standard_helpers() (xdp_program.h) puts them together.
 std::span<const HelperEntry> packet_helpers();
 std::span<const HelperEntry> map_helpers();
 

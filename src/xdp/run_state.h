@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 struct xdp_md;
 
@@ -33,6 +34,8 @@ struct RunState {
   uint8_t* chunk_end = nullptr;  // …and the program's part of it ends here (before the tailroom)
   uint32_t worker_index = 0;     // get_smp_processor_id, and which copy of a per-CPU value is ours
   RedirectTarget redirect;
+  // What check_mtu answers from: by the port's number, without link headers. 0: no such port.
+  std::span<const uint32_t> port_mtus;
   uint32_t tail_calls = 0;  // of this run; compiled code counts them here
 };
 
