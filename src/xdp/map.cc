@@ -35,6 +35,7 @@ constexpr Bounds kIndex{4, 4};
 // A number, or a number and the descriptor of a program.
 constexpr Bounds kDevice{4, 8, 4};
 constexpr Bounds kAnyKey{1, 512};
+constexpr Bounds kPrefix{5, 4 + 256};  // its length, and 1 to 256 bytes
 constexpr Bounds kAnyValue{1, kValueBytesMax};
 
 constexpr KindRow kKinds[] = {
@@ -49,6 +50,11 @@ constexpr KindRow kKinds[] = {
     {BPF_MAP_TYPE_DEVMAP_HASH, kIndex, kDevice, 0, make_device_hash},
     {BPF_MAP_TYPE_XSKMAP, kIndex, kIndex, 0, make_redirect_slots},
     {BPF_MAP_TYPE_CPUMAP, kIndex, kDevice, 0, make_redirect_slots},
+    {BPF_MAP_TYPE_LPM_TRIE, kPrefix, kAnyValue, BPF_F_NO_PREALLOC, make_lpm_trie},
+    {BPF_MAP_TYPE_PROG_ARRAY, kIndex, kIndex, 0, make_program_array},
+    {BPF_MAP_TYPE_ARRAY_OF_MAPS, kIndex, kIndex, 0, make_array_of_maps},
+    {BPF_MAP_TYPE_HASH_OF_MAPS, kAnyKey, kIndex, BPF_F_NO_PREALLOC | BPF_F_ZERO_SEED,
+     make_hash_of_maps},
 };
 
 const KindRow* find_kind(bpf_map_type type) {

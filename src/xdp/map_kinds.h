@@ -13,5 +13,9 @@ MapResult make_per_cpu_array(const MapShape& shape, const MapOptions& options);
 MapResult make_hash(const MapShape& shape, const MapOptions& options);
 MapResult make_redirect_slots(const MapShape& shape, const MapOptions& options);
 MapResult make_device_hash(const MapShape& shape, const MapOptions& options);
+MapResult make_program_array(const MapShape& shape, const MapOptions& options);
+MapResult make_array_of_maps(const MapShape& shape, const MapOptions& options);
+MapResult make_hash_of_maps(const MapShape& shape, const MapOptions& options);
+MapResult make_lpm_trie(const MapShape& shape, const MapOptions& options);
 
 }  // namespace sluice
