@@ -36,6 +36,7 @@ constexpr Bounds kIndex{4, 4};
 constexpr Bounds kDevice{4, 8, 4};
 constexpr Bounds kAnyKey{1, 512};
 constexpr Bounds kPrefix{5, 4 + 256};  // its length, and 1 to 256 bytes
+constexpr Bounds kNoBytes{0, 0};
 constexpr Bounds kAnyValue{1, kValueBytesMax};
 
 constexpr KindRow kKinds[] = {
@@ -55,6 +56,9 @@ constexpr KindRow kKinds[] = {
     {BPF_MAP_TYPE_ARRAY_OF_MAPS, kIndex, kIndex, 0, make_array_of_maps},
     {BPF_MAP_TYPE_HASH_OF_MAPS, kAnyKey, kIndex, BPF_F_NO_PREALLOC | BPF_F_ZERO_SEED,
      make_hash_of_maps},
+    {BPF_MAP_TYPE_QUEUE, kNoBytes, kAnyValue, 0, make_queue},
+    {BPF_MAP_TYPE_STACK, kNoBytes, kAnyValue, 0, make_queue},
+    {BPF_MAP_TYPE_BLOOM_FILTER, kNoBytes, kAnyValue, BPF_F_ZERO_SEED, make_bloom_filter},
 };
 
 const KindRow* find_kind(bpf_map_type type) {

@@ -13,12 +13,6 @@ namespace {
 
 constexpr size_t kCacheLineBytes = 64;
 
-// Both halves of a product: a cheap mix in which each bit of the input reaches each of the result.
-uint64_t mix(uint64_t a, uint64_t b) {
-  const auto product = static_cast<unsigned __int128>(a) * b;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-
 }  // namespace
 
 HashTable::HashTable(const Options& options)
@@ -98,9 +92,9 @@ void HashTable::make_key(const void* key, Key* made) const {
   uint64_t hash = seed_;
   for (uint32_t i = 0; i < key_words_; ++i) {
     made->words[i] = private_word(key, options_.key_size, i);
-    hash = mix(hash ^ made->words[i], 0x9e3779b97f4a7c15);
+    hash = mix_words(hash ^ made->words[i], 0x9e3779b97f4a7c15);
   }
-  made->hash = static_cast<uint32_t>(mix(hash, 0xe7037ed1a0b428db));
+  made->hash = static_cast<uint32_t>(mix_words(hash, 0xe7037ed1a0b428db));
 }
 
 // [pairs with fill]

@@ -71,6 +71,12 @@ inline uint64_t private_word(const void* from, size_t bytes, size_t index) {
   return word;
 }
 
+// Both halves of a product: a cheap mix in which each bit of the input reaches each of the result.
+inline uint64_t mix_words(uint64_t a, uint64_t b) {
+  const auto product = static_cast<unsigned __int128>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
 // Into a value, whose padding becomes zero.
 inline void copy_in(uint8_t* value, const void* from, size_t bytes) {
   SharedWord<uint64_t>* words = words_at(value);
