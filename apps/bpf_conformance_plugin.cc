@@ -42,7 +42,7 @@ constexpr HelperEntry kHelpers[] = {{5, "unwind", identity}};
 Result<uint64_t> run_program(const ProgramImage& image, const std::string& engine,
                              std::vector<uint8_t>& memory) {
   const auto address = memory.empty() ? 0 : reinterpret_cast<uint64_t>(memory.data());
-  const Arguments r = {address, memory.size()};
+  const ProgramArguments r = {address, memory.size()};
   if (engine == "--interpret") return interpret(image, r).r0;
   if (engine == "--checked") {
     const MemoryRegion region{address, address + memory.size(), true};

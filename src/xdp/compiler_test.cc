@@ -19,7 +19,7 @@ namespace {
 constexpr CompilerOptions kOptions[] = {{.may_use_bmi2 = true}, {.may_use_bmi2 = false}};
 
 uint64_t run_compiled(const ProgramImage& image, const CompilerOptions& options,
-                      const Arguments& r) {
+                      const ProgramArguments& r) {
   const Result<CompiledProgram> program = compile(image, options);
   EXPECT_TRUE(program) << (program ? "" : program.error().text);
   if (!program) return 0;

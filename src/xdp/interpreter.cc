@@ -233,7 +233,7 @@ class Run {
 };
 
 template <bool kChecked>
-InterpretedRun run_image(const ProgramImage& image, const Arguments& arguments,
+InterpretedRun run_image(const ProgramImage& image, const ProgramArguments& arguments,
                          const CheckedBounds& bounds) {
   Run<kChecked> run(bounds, image);
   const uint64_t r0 = run.call(&image, 0, arguments.data(), 0);
@@ -256,11 +256,11 @@ std::string_view name_of(RunFault fault) {
   return "?";
 }
 
-InterpretedRun interpret(const ProgramImage& image, const Arguments& arguments) {
+InterpretedRun interpret(const ProgramImage& image, const ProgramArguments& arguments) {
   return run_image<false>(image, arguments, {});
 }
 
-InterpretedRun interpret_checked(const ProgramImage& image, const Arguments& arguments,
+InterpretedRun interpret_checked(const ProgramImage& image, const ProgramArguments& arguments,
                                  const CheckedBounds& bounds) {
   return run_image<true>(image, arguments, bounds);
 }

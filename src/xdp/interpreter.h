@@ -42,7 +42,7 @@ struct InterpretedRun {
   RunFault fault = RunFault::none;
 };
 
-using Arguments = std::array<uint64_t, 5>;  // r1 … r5
+using ProgramArguments = std::array<uint64_t, 5>;  // r1 … r5
 
 struct MemoryRegion {
   uint64_t begin = 0;
@@ -58,8 +58,8 @@ struct CheckedBounds {
   uint64_t instructions_max = kInstructionBudget;
 };
 
-InterpretedRun interpret(const ProgramImage& image, const Arguments& arguments);
-InterpretedRun interpret_checked(const ProgramImage& image, const Arguments& arguments,
+InterpretedRun interpret(const ProgramImage& image, const ProgramArguments& arguments);
+InterpretedRun interpret_checked(const ProgramImage& image, const ProgramArguments& arguments,
                                  const CheckedBounds& bounds);
 
 }  // namespace sluice

@@ -103,7 +103,7 @@ TEST(Interpreter, ReadsOnlyTheFrameThatTheContextDescribes) {
   const ProgramImage inside =
       checked({load(4, 2, 1, 0), store_number(1, 2, 13, 9), load(1, 0, 2, 13), exit_now()});
   const ProgramImage beyond = checked({load(4, 2, 1, 0), load(2, 0, 2, 13), exit_now()});
-  const Arguments arguments = {reinterpret_cast<uint64_t>(&context)};
+  const ProgramArguments arguments = {reinterpret_cast<uint64_t>(&context)};
   EXPECT_EQ(interpret_checked(inside, arguments, {{}, &context}).r0, 9u);
   EXPECT_EQ(interpret_checked(beyond, arguments, {{}, &context}).fault, RunFault::bad_access);
 }
