@@ -25,7 +25,13 @@
   X(port_down, "the destination interface is down")                               \
   X(port_rejected, "the kernel refused the frame or its header")                  \
   X(port_error, "the destination failed otherwise")                               \
-  X(not_connected, "the port has no patch cable")
+  X(not_connected, "the port has no patch cable")                                 \
+  X(xdp_drop, "an XDP program dropped it")                                        \
+  X(xdp_aborted, "an XDP program gave up on it")                                  \
+  X(xdp_unknown_verdict, "an XDP program returned a number that is no verdict")   \
+  X(xdp_frame_too_big, "larger than what an XDP program can be shown")            \
+  X(xdp_redirect_failed, "an XDP program redirected it to where no port is")      \
+  X(xdp_tx_failed, "an XDP program sent it back and its port took it not")
 
 namespace sluice {
 

@@ -89,6 +89,14 @@ class alignas(64) Frame {
     packet_bytes_ = static_cast<uint32_t>(bytes);
     tail_kind_ = TailKind::none;
   }
+  // Moves a single packet's borders, up to the whole chunk but its tailroom: what an XDP program
+  // may do. Bytes are neither moved nor cleared.
+  void set_window(size_t data_offset, size_t bytes) {
+    SLUICE_ASSERT(is_single() && data_offset + bytes <= kChunkBytes - kTailroomBytes);
+    data_offset_ = static_cast<uint16_t>(data_offset);
+    head_bytes_ = static_cast<uint16_t>(bytes);
+    packet_bytes_ = static_cast<uint32_t>(bytes);
+  }
   // The packet goes on in guest memory; `spans` outlive the breath, their sum is the tail's length.
   void set_span_tail(size_t head_bytes, std::span<const GuestSpan> spans, size_t tail_bytes) {
     SLUICE_ASSERT(head_bytes <= kFrameDataBytesMax && spans.size() <= kPacketSpansMax);
