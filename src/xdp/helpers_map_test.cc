@@ -6,51 +6,28 @@ namespace {
 
 using Kind = RedirectTarget::Kind;
 
-// Calls a helper as program code does.
-template <typename... Arguments>
-uint64_t call(uint32_t id, Arguments... arguments) {
-  static const HelperTable table{map_helpers()};
-  uint64_t registers[5] = {};
-  size_t i = 0;
-  ((registers[i++] =
-        [](auto argument) {
-          if constexpr (std::is_pointer_v<decltype(argument)>) {
-            return reinterpret_cast<uint64_t>(argument);
-          } else {
-            return static_cast<uint64_t>(argument);
-          }
-        }(arguments)),
-   ...);
-  const HelperFunction function = table.find(id);
-  if (function == nullptr) {
-    ADD_FAILURE() << "no helper " << id;
-    return 0;
-  }
-  return function(registers[0], registers[1], registers[2], registers[3], registers[4]);
-}
-
 TEST(MapHelpers, LookUpUpdateAndDelete) {
   std::unique_ptr<XdpMap> map = make_map({BPF_MAP_TYPE_HASH, 4, 8, 2});
   const uint32_t key = 5;
   const uint64_t value = 55;
-  EXPECT_EQ(call(BPF_FUNC_map_lookup_elem, map.get(), &key), 0U);
-  EXPECT_EQ(call(BPF_FUNC_map_update_elem, map.get(), &key, &value, BPF_ANY), 0U);
-  const uint64_t found = call(BPF_FUNC_map_lookup_elem, map.get(), &key);
+  EXPECT_EQ(call_helper(BPF_FUNC_map_lookup_elem, map.get(), &key), 0U);
+  EXPECT_EQ(call_helper(BPF_FUNC_map_update_elem, map.get(), &key, &value, BPF_ANY), 0U);
+  const uint64_t found = call_helper(BPF_FUNC_map_lookup_elem, map.get(), &key);
   ASSERT_NE(found, 0U);
   EXPECT_EQ(*reinterpret_cast<const uint64_t*>(found), 55U);
-  EXPECT_EQ(call(BPF_FUNC_map_update_elem, map.get(), &key, &value, BPF_NOEXIST),
+  EXPECT_EQ(call_helper(BPF_FUNC_map_update_elem, map.get(), &key, &value, BPF_NOEXIST),
             static_cast<uint64_t>(int64_t{-EEXIST}));
-  EXPECT_EQ(call(BPF_FUNC_map_delete_elem, map.get(), &key), 0U);
-  EXPECT_EQ(call(BPF_FUNC_map_delete_elem, map.get(), &key),
+  EXPECT_EQ(call_helper(BPF_FUNC_map_delete_elem, map.get(), &key), 0U);
+  EXPECT_EQ(call_helper(BPF_FUNC_map_delete_elem, map.get(), &key),
             static_cast<uint64_t>(int64_t{-ENOENT}));
 }
 
 TEST(MapHelpers, FindAnyWorkersCopy) {
   std::unique_ptr<XdpMap> map = make_map({BPF_MAP_TYPE_PERCPU_ARRAY, 4, 8, 1}, {.worker_count = 2});
   const uint32_t key = 0;
-  EXPECT_EQ(call(BPF_FUNC_map_lookup_percpu_elem, map.get(), &key, 1),
+  EXPECT_EQ(call_helper(BPF_FUNC_map_lookup_percpu_elem, map.get(), &key, 1),
             reinterpret_cast<uint64_t>(map->lookup_copy(&key, 1)));
-  EXPECT_EQ(call(BPF_FUNC_map_lookup_percpu_elem, map.get(), &key, 2), 0U);
+  EXPECT_EQ(call_helper(BPF_FUNC_map_lookup_percpu_elem, map.get(), &key, 2), 0U);
 }
 
 class RedirectMap : public testing::TestWithParam<bpf_map_type> {
@@ -63,7 +40,7 @@ class RedirectMap : public testing::TestWithParam<bpf_map_type> {
     ASSERT_EQ(map_->update(&key, &port, BPF_ANY), 0);
   }
   uint64_t redirect(uint64_t key, uint64_t flags) {
-    return call(BPF_FUNC_redirect_map, map_.get(), key, flags);
+    return call_helper(BPF_FUNC_redirect_map, map_.get(), key, flags);
   }
   bool has_devices() const {
     return GetParam() == BPF_MAP_TYPE_DEVMAP || GetParam() == BPF_MAP_TYPE_DEVMAP_HASH;

@@ -56,6 +56,8 @@ constexpr KindRow kKinds[] = {
     {BPF_MAP_TYPE_ARRAY_OF_MAPS, kIndex, kIndex, 0, make_array_of_maps},
     {BPF_MAP_TYPE_HASH_OF_MAPS, kAnyKey, kIndex, BPF_F_NO_PREALLOC | BPF_F_ZERO_SEED,
      make_hash_of_maps},
+    {BPF_MAP_TYPE_PERF_EVENT_ARRAY, kIndex, kIndex, 0, make_record_ring},
+    {BPF_MAP_TYPE_RINGBUF, kNoBytes, kNoBytes, 0, make_record_ring},
     {BPF_MAP_TYPE_QUEUE, kNoBytes, kAnyValue, 0, make_queue},
     {BPF_MAP_TYPE_STACK, kNoBytes, kAnyValue, 0, make_queue},
     {BPF_MAP_TYPE_BLOOM_FILTER, kNoBytes, kAnyValue, BPF_F_ZERO_SEED, make_bloom_filter},

@@ -27,8 +27,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/result.h"
@@ -52,6 +54,9 @@ struct MapOptions {
   uint32_t id = 0;                     // what a map of maps says when this map is read from it
   std::optional<MapShape> inner = {};  // a map of maps: what its maps must look like
 };
+
+class RecordRing;
+using RecordCallback = std::function<void(uint32_t worker, std::span<const uint8_t> record)>;
 
 class XdpMap {
  public:
@@ -77,6 +82,8 @@ class XdpMap {
   // What a broadcast goes through: slots that hold the number of a port, or 0.
   virtual uint32_t port_slots() const { return 0; }
   virtual uint32_t port_at(uint32_t) const { return 0; }
+  // Where a worker's records go; null if this is no ringbuf and no perf_event_array.
+  virtual RecordRing* ring(uint32_t) { return nullptr; }
 
   // For control threads. A value of a per-CPU map is laid out as in the kernel's system calls: one
   // copy a worker, each rounded up to 8 bytes; value_bytes() is the size of all of it.
@@ -89,6 +96,12 @@ class XdpMap {
   virtual int next_key(const void* key, void* next);
   // Copy `copy` of a value, or null.
   virtual uint8_t* lookup_copy(const void* key, uint32_t copy);
+
+  // What programs reported (map_ring.h): gives each record to `take`; one thread at a time. How
+  // many there were.
+  virtual size_t drain(const RecordCallback&) { return 0; }
+  // Records that found no room.
+  virtual uint64_t dropped() const { return 0; }
 
   // Maps whose values are things of ours rather than bytes; anything else refuses with -EINVAL.
   virtual int put_map(const void* key, XdpMap* inner, uint64_t flags);

@@ -17,6 +17,7 @@ MapResult make_program_array(const MapShape& shape, const MapOptions& options);
 MapResult make_array_of_maps(const MapShape& shape, const MapOptions& options);
 MapResult make_hash_of_maps(const MapShape& shape, const MapOptions& options);
 MapResult make_lpm_trie(const MapShape& shape, const MapOptions& options);
+MapResult make_record_ring(const MapShape& shape, const MapOptions& options);
 MapResult make_queue(const MapShape& shape, const MapOptions& options);
 MapResult make_bloom_filter(const MapShape& shape, const MapOptions& options);
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "xdp/helper_table.h"
 #include "xdp/map.h"
 #include "xdp/map_memory.h"
 #include "xdp/run_state.h"
@@ -37,6 +38,29 @@ inline std::unique_ptr<XdpMap> make_map(const MapShape& shape, const MapOptions&
   Result<std::unique_ptr<XdpMap>> map = create_map(shape, options);
   EXPECT_TRUE(map) << (map ? "" : map.error().text);
   return map ? std::move(*map) : nullptr;
+}
+
+// Calls a helper as program code does.
+template <typename... Arguments>
+uint64_t call_helper(uint32_t id, Arguments... arguments) {
+  static const HelperTable table{map_helpers()};
+  uint64_t registers[5] = {};
+  size_t i = 0;
+  ((registers[i++] =
+        [](auto argument) {
+          if constexpr (std::is_pointer_v<decltype(argument)>) {
+            return reinterpret_cast<uint64_t>(argument);
+          } else {
+            return static_cast<uint64_t>(argument);
+          }
+        }(arguments)),
+   ...);
+  const HelperFunction function = table.find(id);
+  if (function == nullptr) {
+    ADD_FAILURE() << "no helper " << id;
+    return 0;
+  }
+  return function(registers[0], registers[1], registers[2], registers[3], registers[4]);
 }
 
 // Every key and value of a map, as control threads see it.
