@@ -182,7 +182,7 @@ TEST_F(PacketHelpers, TextsAreTheKernels) {
       {"%pI4", {1}, nullptr},
       {"%", {1}, nullptr},
       {"\x01", {}, nullptr},
-      {"\xc3\xa4", {}, nullptr},
+      {"\xc3\xa4", {}, "\xc3\xa4"},
   };
   for (const TextCase& c : cases) {
     char out[64] = {};

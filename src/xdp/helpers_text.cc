@@ -90,7 +90,7 @@ class Formatter {
     while (!rest_.empty()) {
       const char c = take();
       const auto byte = static_cast<unsigned char>(c);
-      if (byte >= 0x80 || (!std::isprint(byte) && !std::isspace(byte))) return -EINVAL;
+      if (byte < 0x80 && !std::isprint(byte) && !std::isspace(byte)) return -EINVAL;
       if (c != '%') {
         text_.add({&c, 1});
       } else if (peek() == '%') {
