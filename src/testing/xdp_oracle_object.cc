@@ -233,6 +233,11 @@ Result<void> OracleObject::fill_map(Triple& map, std::mt19937_64& random) {
     }
     return {};
   }
+  // Which devices a program names, no lookup tells.
+  for (uint32_t index = 0; is_devices(shape.type) && index < 8; ++index)
+    if (index < shape.max_entries || shape.type == BPF_MAP_TYPE_DEVMAP_HASH)
+      map.keys.insert(Bytes(reinterpret_cast<const uint8_t*>(&index),
+                            reinterpret_cast<const uint8_t*>(&index + 1)));
   for (const Bytes& key : map.keys) {
     if (random() % 2 == 0) continue;
     if (room-- == 0) break;

@@ -53,7 +53,16 @@ class PacketSource {
   }
   uint8_t host() { return static_cast<uint8_t>(random_() % 6); }
 
+  // As ping sends them, and as they come back.
+  std::vector<uint8_t> echo() {
+    BuiltPacket built = packet().eth().ipv4().udp(port(), port()).payload(56).build();
+    built.bytes[built.l3_offset + 9] = 1;
+    built.bytes[built.l4_offset] = random_() % 2 == 0 ? 8 : 0;
+    return built.bytes;
+  }
+
   std::vector<uint8_t> well_formed() {
+    if (random_() % 16 == 0) return echo();
     PacketBuilder builder = packet().eth();
     for (uint64_t tags = random_() % 8; tags < 3; ++tags)
       builder.vlan(static_cast<uint16_t>(random_() % 4096), random_() % 2 == 0 ? 0x8100 : 0x88a8);
