@@ -51,6 +51,11 @@ class PacketSource {
     static constexpr uint16_t kPorts[] = {0, 7, 53, 80, 443, 1234, 4242, 8080, 65535};
     return kPorts[random_() % std::size(kPorts)];
   }
+  uint16_t tag() {
+    static constexpr uint16_t kTags[] = {0, 1, 42, 4011, 0x8000 | 4011};
+    return random_() % 2 == 0 ? kTags[random_() % std::size(kTags)]
+                              : static_cast<uint16_t>(random_());
+  }
   uint8_t host() { return static_cast<uint8_t>(random_() % 6); }
 
   // As ping sends them, and as they come back.
@@ -65,7 +70,7 @@ class PacketSource {
     if (random_() % 16 == 0) return echo();
     PacketBuilder builder = packet().eth();
     for (uint64_t tags = random_() % 8; tags < 3; ++tags)
-      builder.vlan(static_cast<uint16_t>(random_() % 4096), random_() % 2 == 0 ? 0x8100 : 0x88a8);
+      builder.vlan(tag(), random_() % 2 == 0 ? 0x8100 : 0x88a8);
     if (random_() % 3 == 0) {
       Ipv6Fields fields;
       fields.source[15] = host();
