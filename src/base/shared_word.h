@@ -27,6 +27,11 @@ class SharedWord {
   T load_acquire() const { return __atomic_load_n(&word_, __ATOMIC_ACQUIRE); }
   // Everything that we wrote before is visible to whoever loads this value with acquire.
   void store_release(T value) { __atomic_store_n(&word_, value, __ATOMIC_RELEASE); }
+#if defined(__SANITIZE_THREAD__)
+  // What we wrote before is visible to whoever loads this word with acquire, whose value stays. For
+  // thread sanitizer only, which does not see that a wider store covers the word.
+  void release_unchanged() { __atomic_fetch_or(&word_, T{0}, __ATOMIC_RELEASE); }
+#endif
 
   // Between threads of ours only: a foreign side is never asked to take part in one of these.
   // Taking: what the last owner wrote before its store_release is visible after it.

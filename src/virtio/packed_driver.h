@@ -56,13 +56,12 @@ class PackedDriver {
     if (pending_slots_ == 0) return;
     // Everything else of the batch is visible before its first descriptor is available: pairs with
     // the device's acquire load of these flags. [virtio 2.8.21.1]
-    first_->store_release(first_word_);
 #if defined(__SANITIZE_THREAD__)
     // Thread sanitizer pairs accesses to one address only, and a device may look at the flags
-    // alone. They are as they were.
-    reinterpret_cast<SharedWord<uint16_t>*>(first_)[3].store_release(
-        PackedSecond(first_word_).flags());
+    // alone. Before the store: behind it they may be the device's already.
+    reinterpret_cast<SharedWord<uint16_t>*>(first_)[3].release_unchanged();
 #endif
+    first_->store_release(first_word_);
     kick_slots_ += pending_slots_;
     published_ += pending_chains_;
     pending_slots_ = pending_chains_ = 0;

@@ -222,13 +222,12 @@ uint16_t PackedQueue::publish() {
   flush_run();
   // The whole batch, and what was written to its buffers, is visible before its first flags are:
   // pairs with the driver's read barrier behind them. [virtio 2.8.22]
-  first_->store_release(first_word_);
 #if defined(__SANITIZE_THREAD__)
   // Thread sanitizer pairs accesses to one address only, and a driver of a test looks at the flags
-  // alone. They are as they were.
-  reinterpret_cast<SharedWord<uint16_t>*>(first_)[3].store_release(
-      PackedSecond(first_word_).flags());
+  // alone. Before the store: behind it they may be the driver's already.
+  reinterpret_cast<SharedWord<uint16_t>*>(first_)[3].release_unchanged();
 #endif
+  first_->store_release(first_word_);
   first_ = nullptr;
   slots_taken_ -= batch_slots_;
   signal_slots_ = std::min(signal_slots_ + batch_slots_, size_ + 1);
