@@ -53,6 +53,8 @@ class Run {
   uint64_t call(const ProgramImage* image, uint32_t begin, const uint64_t* arguments,
                 uint32_t depth) {
     if (depth >= kCallDepthMax) return stop(RunFault::bad_call), 0;
+    // The exit of a function counts here: a loop may call one that does nothing else.
+    if (kChecked && --budget_ == 0) return stop(RunFault::over_budget), 0;
     Function f{image, image->instructions.data(), begin, depth, {}};
     std::memcpy(&f.r[1], arguments, 5 * sizeof f.r[0]);
     f.r[10] = reinterpret_cast<uint64_t>(stack_ + (kCallDepthMax - depth) * kStackBytes);
