@@ -1,3 +1,4 @@
+#include "testing/allocation_guard.h"
 #include "xdp/helper_table.h"
 #include "xdp/map_test_kit.h"
 
@@ -28,6 +29,39 @@ TEST(MapHelpers, FindAnyWorkersCopy) {
   EXPECT_EQ(call_helper(BPF_FUNC_map_lookup_percpu_elem, map.get(), &key, 1),
             reinterpret_cast<uint64_t>(map->lookup_copy(&key, 1)));
   EXPECT_EQ(call_helper(BPF_FUNC_map_lookup_percpu_elem, map.get(), &key, 2), 0U);
+}
+
+TEST(MapHelpers, AllocateNothing) {
+  constexpr bpf_map_type kTypes[] = {
+      BPF_MAP_TYPE_ARRAY,    BPF_MAP_TYPE_PERCPU_ARRAY,    BPF_MAP_TYPE_HASH,
+      BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_LRU_PERCPU_HASH, BPF_MAP_TYPE_LPM_TRIE,
+      BPF_MAP_TYPE_QUEUE,    BPF_MAP_TYPE_BLOOM_FILTER,    BPF_MAP_TYPE_RINGBUF,
+      BPF_MAP_TYPE_DEVMAP,   BPF_MAP_TYPE_DEVMAP_HASH};
+  for (const bpf_map_type type : kTypes) {
+    SCOPED_TRACE(map_type_name(type));
+    const bool is_lpm = type == BPF_MAP_TYPE_LPM_TRIE;
+    const bool is_ring = type == BPF_MAP_TYPE_RINGBUF;
+    const bool has_keys =
+        !is_ring && type != BPF_MAP_TYPE_QUEUE && type != BPF_MAP_TYPE_BLOOM_FILTER;
+    const uint32_t flags = is_lpm ? BPF_F_NO_PREALLOC : 0;
+    const uint32_t key_size = is_lpm ? 8 : 4;
+    std::unique_ptr<XdpMap> map =
+        make_map({type, has_keys ? key_size : 0, is_ring ? 0U : 8U, is_ring ? 4096U : 16U, flags});
+    const AllocationGuard guard;
+    for (uint32_t i = 0; i < 100; ++i) {
+      const uint32_t key[2] = {i % 32, i};
+      uint64_t value = i;
+      call_helper(BPF_FUNC_map_update_elem, map.get(), key, &value, BPF_ANY);
+      call_helper(BPF_FUNC_map_lookup_elem, map.get(), key);
+      call_helper(BPF_FUNC_redirect_map, map.get(), i, 0);
+      if (i % 2 == 0) call_helper(BPF_FUNC_map_delete_elem, map.get(), key);
+      call_helper(BPF_FUNC_map_push_elem, map.get(), &value, BPF_ANY);
+      call_helper(BPF_FUNC_map_peek_elem, map.get(), &value);
+      call_helper(BPF_FUNC_map_pop_elem, map.get(), &value);
+      call_helper(BPF_FUNC_ringbuf_output, map.get(), &value, 8, 0);
+    }
+  }
+  run_state = {};
 }
 
 class RedirectMap : public testing::TestWithParam<bpf_map_type> {

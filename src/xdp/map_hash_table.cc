@@ -109,6 +109,7 @@ bool HashTable::holds(uint32_t node, const Key& key) const {
   return candidate.version.load_relaxed() == version;
 }
 
+// [pairs with unlink]
 uint32_t HashTable::find_key(const Key& key) const {
   const Stripe& stripe = stripe_of(key.hash);
   for (uint32_t walk = 0; walk < kWalksMax; ++walk) {
@@ -237,17 +238,21 @@ void HashTable::link(uint32_t node, const Key& key) {
   head.store_release(node);
 }
 
-// The node's own `next` stays: a reader that stands on it finds its way on.
+// The node's own `next` stays: a reader that stands on it finds its way on. A reader that sees that
+// the node is gone sees the first count; one that began after that and stands on the node sees the
+// second one before it sees the node used again. [pairs with find_key]
 void HashTable::unlink(uint32_t node, uint32_t hash) {
   SharedWord<uint32_t>* place = &bucket_of(hash);
   for (uint32_t steps = 0; place->load_relaxed() != node; ++steps) {
     SLUICE_ASSERT(place->load_relaxed() != kNone && steps < node_count_);
     place = &at(place->load_relaxed()).next;
   }
+  Stripe& stripe = stripe_of(hash);
+  const uint32_t changes = stripe.changes.load_relaxed();
+  stripe.changes.store_release(changes + 1);
   place->store_release(at(node).next.load_relaxed());
   at(node).state.store_release(kFree);
-  Stripe& stripe = stripe_of(hash);
-  stripe.changes.store_release(stripe.changes.load_relaxed() + 1);
+  stripe.changes.store_release(changes + 2);
 }
 
 int HashTable::update_present(uint32_t node, const Key& key, const NewValue& value, Stripe& stripe,

@@ -10,9 +10,11 @@
 // How a reader can do without a lock. Nodes are taken out of chains and used again under its feet:
 //   - A key's words are stored between two changes of the node's version; who compares a key reads
 //     the version before and after, so it never finds a key that was not there.
-//   - Taking a node out counts up the stripe's `changes` before the node can be used again. A walk
-//     that ended without a find is repeated if they moved meanwhile: the walk may have been led
-//     into another chain, or past the new node of its key. A find needs no such check.
+//   - Taking a node out counts up the stripe's `changes`, before it is out and again before it can
+//   be
+//     used again. A walk that ended without a find is repeated if they moved meanwhile: it may have
+//     begun before the new node of its key was there and come by after the old one was gone, or
+//     have been led into another chain. A find needs no such check.
 //
 // LRU: lookups leave a mark on the node. A full table walks over its nodes as a clock does: a mark
 // is taken off and the node spared, the first unmarked one is evicted, after kClockStepsMax steps
