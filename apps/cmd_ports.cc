@@ -36,16 +36,17 @@ std::string cell(const json& port, const char* key) {
 
 std::string port_table(const json& answer) {
   std::vector<std::vector<std::string>> rows = {
-      {"PORT", "KIND", "CONNECTED TO", "QUEUES", "ACTIVE", "NEGOTIATED"}};
+      {"PORT", "NUMBER", "KIND", "CONNECTED TO", "QUEUES", "ACTIVE", "NEGOTIATED"}};
   const auto ports = answer.find("ports");
   if (ports != answer.end() && ports->is_array()) {
     for (const json& port : *ports) {
       if (!port.is_object()) continue;
-      rows.push_back({cell(port, "name"), cell(port, "kind"), cell(port, "connected_to"),
-                      cell(port, "queues"), cell(port, "active_queues"), cell(port, "negotiated")});
+      rows.push_back({cell(port, "name"), cell(port, "number"), cell(port, "kind"),
+                      cell(port, "connected_to"), cell(port, "queues"), cell(port, "active_queues"),
+                      cell(port, "negotiated")});
     }
   }
-  return table_text(rows, {false, false, false, true, true, false}, output_has_colour());
+  return table_text(rows, {false, true, false, false, true, true, false}, output_has_colour());
 }
 
 }  // namespace

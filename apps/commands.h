@@ -25,6 +25,7 @@ int cmd_pktgen(const Arguments& arguments);
 int cmd_tap(const Arguments& arguments);
 int cmd_stats(const Arguments& arguments);
 int cmd_ports(const Arguments& arguments);
+int cmd_xdp(const Arguments& arguments);
 int cmd_bench(const Arguments& arguments);
 
 // Prints "sluice COMMAND: sentence" in one line on standard error; returns the exit status that

@@ -21,6 +21,7 @@ constexpr Command kCommands[] = {
     {"tap", cmd_tap, "open TAP queues the way we do, for another program to use"},
     {"stats", cmd_stats, "show what a running daemon has carried and dropped"},
     {"ports", cmd_ports, "show the ports of a running daemon"},
+    {"xdp", cmd_xdp, "run XDP programs on the frames of a port, and look into their maps"},
     {"bench", cmd_bench, "measure, on this machine, what a choice is worth"},
 };
 

@@ -16,6 +16,8 @@ target_compile_definitions(sluice_toml INTERFACE TOML_HEADER_ONLY=1)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(LIBBPF REQUIRED IMPORTED_TARGET libbpf>=1.1)
 add_library(sluice_bpf ALIAS PkgConfig::LIBBPF)
+pkg_check_modules(LIBMD REQUIRED IMPORTED_TARGET libmd)
+add_library(sluice_md ALIAS PkgConfig::LIBMD)
 
 # xbyak is headers; its own warnings are not ours.
 find_path(XBYAK_INCLUDE xbyak/xbyak.h REQUIRED)

@@ -97,7 +97,6 @@ def test_options_of_later_features_are_unknown_until_then(env):
     table = [
         ([*ports(env), "--afxdp", "x0,ifname=lo"], ["--afxdp"]),
         ([*ports(env), "--switch", "s0=vm0,t0"], ["--switch"]),
-        ([*ports(env), "--xdp", "vm0,object=x.o"], ["--xdp"]),
         ([*ports(env), "--metrics", "127.0.0.1:9"], ["--metrics"]),
         (ports(env, tap_options=",io=uring"), ["io"]),
     ]
@@ -314,7 +313,7 @@ def test_help_goes_to_standard_output(env):
 
 # What `--help` of each command says, the manual page and the completion say, too.
 
-COMMANDS = ("run", "guest", "pktgen", "tap", "stats", "ports", "bench")
+COMMANDS = ("run", "guest", "pktgen", "tap", "stats", "ports", "xdp", "bench")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OPTION = r"--([a-z][a-z-]+)"
 

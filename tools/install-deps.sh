@@ -12,7 +12,7 @@ set -eu
 
 build="g++ cmake ninja-build make ccache python3
        libfmt-dev libexpected-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
-       libbpf-dev libxbyak-dev pkg-config
+       libbpf-dev libmd-dev libxbyak-dev pkg-config
        libgtest-dev libgmock-dev libbenchmark-dev"
 # A guest that is an ordinary process, and the tools that look at its traffic.
 demo="user-mode-linux iproute2 iputils-ping iperf3 kmod util-linux procps"

@@ -6,6 +6,7 @@ _sluice_keys() {
     --vm) echo "socket= mode= queues= mac= mtu= rss= packed= offload= socket-mode= socket-group=" ;;
     --tap) echo "ifname= fd= queues= napi= netns= persist= bridge= mtu= mac=" ;;
     --macvtap) echo "ifname= queues= netns=" ;;
+    --xdp) echo "object= program=" ;;
     --nic) echo "socket= mode= queues= ring-size= packed= tx= offload=" ;;
   esac
 }
@@ -16,6 +17,7 @@ _sluice_values() {
     mode) echo "server client" ;;
     napi) echo "auto on off" ;;
     tx) echo "napi inline" ;;
+    xdp-unverified) echo "refuse interpret" ;;
     proto) echo "udp tcp" ;;
     offload | packed | persist | rss) echo "on off" ;;
     batch) echo "1 8 16 32 64" ;;
@@ -28,8 +30,9 @@ _sluice_values() {
 _sluice_list() {
   local head=${2%,*} last=${2##*,} key
   [[ $2 == *,* ]] || return
-  if [[ $last == socket=* ]]; then
-    mapfile -t COMPREPLY < <(compgen -f -P "$head,socket=" -- "${last#socket=}")
+  if [[ $last == socket=* || $last == object=* ]]; then
+    key=${last%%=*}
+    mapfile -t COMPREPLY < <(compgen -f -P "$head,$key=" -- "${last#*=}")
   elif [[ $last == *=* ]]; then
     key=${last%%=*}
     mapfile -t COMPREPLY < <(compgen -P "$head,$key=" -W "$(_sluice_values "$key")" -- "${last#*=}")
@@ -86,11 +89,11 @@ _sluice() {
   previous=${SLUICE_WORDS[-2]}
   command=${SLUICE_WORDS[1]}
   if ((${#SLUICE_WORDS[@]} == 2)); then
-    mapfile -t COMPREPLY < <(compgen -W "run guest pktgen tap stats ports bench --help --version" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "run guest pktgen tap stats ports xdp bench --help --version" -- "$current")
     return
   fi
   case $command$previous in
-    *--vm | *--tap | *--macvtap | *--nic) _sluice_list "$previous" "$current" ;;
+    *--vm | *--tap | *--macvtap | *--nic | *--xdp) _sluice_list "$previous" "$current" ;;
     *--connect) _sluice_connect "$current" ;;
     *--config | *--control | *--socket | *--report)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
@@ -114,7 +117,7 @@ _sluice_option() {
   local words=""
   case $1 in
     run)
-      words="--config --vm --tap --macvtap --nic --null --connect --batch --poll-us --workers --cpus
+      words="--config --vm --tap --macvtap --nic --null --connect --xdp --xdp-unverified --batch --poll-us --workers --cpus
              --control --hugepages --verbose --help-qemu --help"
       ;;
     guest)
@@ -125,6 +128,10 @@ _sluice_option() {
       words="--socket --socket-mode --mode --size --burst --flows --rate --seconds --count --proto
              --window --wait --verify --src-mac --dst-mac --packed --tx --queues --ring-size --cpu
              --irq-cpu --poll-us --json --help"
+      ;;
+    xdp)
+      words="attach replace detach list map --json --verbose --control --help"
+      if [[ ${SLUICE_WORDS[2]} == map ]]; then words="dump update delete key value any noexist exist"; fi
       ;;
     bench) words="--list --rounds --seconds --json --report --help s4-napi-tx rings" ;;
     stats) words="--control --json --watch --help" ;;

@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
+#include <vector>
 
 #include "base/clock.h"
 #include "control/listener.h"
@@ -41,17 +43,41 @@ Result<std::string> read_line(int fd, uint64_t deadline_ns) {
   return fail("the daemon's answer has no end");
 }
 
+// The descriptors go with the first byte. SCM_RIGHTS takes at most 253.
+ssize_t send_with(int socket, const std::string& bytes, std::span<const int> fds) {
+  std::vector<char> control(fds.empty() ? 0 : CMSG_SPACE(fds.size_bytes()));
+  iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(part), fds.data(), fds.size_bytes());
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
 }  // namespace
 
 Result<json> ask_daemon(const std::string& control_path, std::string_view command) {
+  return ask_daemon(control_path, json{{"command", command}}, {});
+}
+
+Result<json> ask_daemon(const std::string& control_path, const json& document,
+                        std::span<const int> fds) {
   Result<Fd> socket = connect_unix(control_path);
   if (!socket) {
     return fail("no daemon answers: {}: start `sluice run`, or give its --control PATH",
                 socket.error().text);
   }
   const uint64_t deadline_ns = monotonic_ns() + kAnswerWaitNs;
-  const std::string request = json{{"command", command}}.dump() + "\n";
-  const ssize_t sent = ::send(socket->get(), request.data(), request.size(), MSG_NOSIGNAL);
+  const std::string request = document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  const ssize_t sent = send_with(socket->get(), request, fds);
   if (sent != static_cast<ssize_t>(request.size())) {
     return fail("{}: the daemon takes no request: {}", control_path, errno_text(errno));
   }

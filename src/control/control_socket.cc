@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "control/option_schema.h"
 
@@ -19,13 +20,26 @@ std::string one_line(const json& document) {
   return document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+// Whatever came is owned from here on, wanted or not.
+void take_descriptors(msghdr& message, std::vector<Fd>& fds) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {  // at most kControlFdsMax: there is no more room
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+      fds.emplace_back(fd);
+    }
+  }
+}
+
 std::string error_line(std::string_view sentence) { return one_line({{"error", sentence}}); }
 
 }  // namespace
 
 Result<std::unique_ptr<ControlSocket>> ControlSocket::open(EventLoop& loop, const std::string& path,
-                                                           const StatsSource& source,
-                                                           uint64_t idle_ns) {
+                                                           StatsSource& source, uint64_t idle_ns) {
   Result<UnixListener> listener = listen_unix(path, kControlSocketMode, "");
   if (!listener) {
     return Failure{fmt::format("--control {}: {}", path, listener.error().text),
@@ -40,7 +54,7 @@ Result<std::unique_ptr<ControlSocket>> ControlSocket::open(EventLoop& loop, cons
   return control;
 }
 
-ControlSocket::ControlSocket(EventLoop& loop, const StatsSource& source, uint64_t idle_ns)
+ControlSocket::ControlSocket(EventLoop& loop, StatsSource& source, uint64_t idle_ns)
     : loop_(loop), source_(source), idle_ns_(idle_ns) {}
 
 ControlSocket::~ControlSocket() {
@@ -95,9 +109,18 @@ void ControlSocket::on_event(int fd, uint32_t events) {
 
 bool ControlSocket::take_in(Client& client) {
   char bytes[kReadBytes];
-  const ssize_t count = ::recv(client.socket.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  iovec piece{bytes, sizeof bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(kControlFdsMax * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t count = ::recvmsg(client.socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (count < 0) return errno == EAGAIN || errno == EINTR;
-  if (count == 0) return false;
+  take_descriptors(message, client.fds);
+  if (count == 0 || client.fds.size() > kControlFdsMax || (message.msg_flags & MSG_CTRUNC) != 0)
+    return false;
   client.request.append(bytes, static_cast<size_t>(count));
   return true;
 }
@@ -121,7 +144,8 @@ bool ControlSocket::answer_requests(int fd, Client& client) {
       send_out(client);
       return false;
     }
-    client.answer = answer_to(std::string_view(client.request).substr(0, end));
+    client.answer = answer_to(std::string_view(client.request).substr(0, end), client.fds);
+    client.fds.clear();
     client.request.erase(0, end + 1);
     restart_idle_timer(fd, client);
     if (!send_out(client)) return false;
@@ -129,7 +153,7 @@ bool ControlSocket::answer_requests(int fd, Client& client) {
   return true;
 }
 
-std::string ControlSocket::answer_to(std::string_view request) const {
+std::string ControlSocket::answer_to(std::string_view request, std::vector<Fd>& fds) {
   const json parsed = json::parse(request, nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object())
     return error_line("a request is one JSON object, {\"command\":\"stats\"}");
@@ -140,6 +164,7 @@ std::string ControlSocket::answer_to(std::string_view request) const {
   const std::string& name = command->get_ref<const std::string&>();
   if (name == "stats") return one_line(source_.stats());
   if (name == "ports") return one_line(source_.ports());
+  if (auto answer = source_.command(name, parsed, fds)) return one_line(*answer);
   return error_line(
       fmt::format("unknown command '{}': this daemon knows stats and ports", printable(name)));
 }

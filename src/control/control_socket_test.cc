@@ -244,10 +244,10 @@ TEST(StatsJson, ShowsEachQueueBothWaysAndOnlyDropsThatHappened) {
   EXPECT_EQ(stats_ports(ports), json::parse(R"([{
       "name": "p0", "kind": "tap", "negotiated": ["napi"], "queues": [
         {"queue": 0, "direction": "from_host", "frames": 65, "bytes": 0, "drops": {"runt": 3},
-         "batch_histogram": [1, 0, 0, 0, 0, 0, 1], "kicks": 0, "notifications": 0,
+         "xdp": {}, "batch_histogram": [1, 0, 0, 0, 0, 0, 1], "kicks": 0, "notifications": 0,
          "notifications_suppressed": 0},
         {"queue": 0, "direction": "to_host", "frames": 0, "bytes": 0, "drops": {},
-         "batch_histogram": [0, 0, 0, 0, 0, 0, 0], "kicks": 0, "notifications": 0,
+         "xdp": {}, "batch_histogram": [0, 0, 0, 0, 0, 0, 0], "kicks": 0, "notifications": 0,
          "notifications_suppressed": 2}]}])"));
 }
 

@@ -118,8 +118,23 @@ Result<void> Daemon::build() {
     SLUICE_ASSERT(a != nullptr && b != nullptr);  // check_run_options() has seen to that
     engine_->connect(*a, *b);
   }
+  if (auto attached = attach_programs(); !attached) return attached;
   if (auto started = engine_->start(); !started) return started;
   return open_sockets();
+}
+
+// Before the first breath, so that no frame passes without its program.
+Result<void> Daemon::attach_programs() {
+  xdp_ = std::make_unique<XdpManager>(*engine_, options_.runs_unverified);
+  for (const XdpOptions& wanted : options_.programs) {
+    auto object = load_xdp_object({.path = wanted.object_path,
+                                   .program = wanted.program,
+                                   .may_be_unverified = options_.runs_unverified});
+    if (!object) return fail("{}: {}", wanted.origin.text, object.error().text);
+    auto attached = xdp_->attach(wanted.port, std::move(*object), AttachKind::at_start);
+    if (!attached) return fail("{}: {}", wanted.origin.text, attached.error().text);
+  }
+  return {};
 }
 
 Result<void> Daemon::add_ports() {

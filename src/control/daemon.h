@@ -16,6 +16,7 @@
 #include "control/nic_endpoint.h"
 #include "control/options.h"
 #include "control/vm_endpoint.h"
+#include "control/xdp_manager.h"
 #include "engine/engine.h"
 #include "port/tap_opener.h"
 #include "port/vm_port.h"
@@ -37,6 +38,10 @@ class Daemon final : public StatsSource {
   // StatsSource
   nlohmann::json stats() const override;
   nlohmann::json ports() const override;
+  std::optional<nlohmann::json> command(const std::string& name, const nlohmann::json& request,
+                                        std::vector<Fd>& fds) override {
+    return xdp_->command(name, request, fds);
+  }
 
  private:
   explicit Daemon(const RunOptions& options);
@@ -44,6 +49,7 @@ class Daemon final : public StatsSource {
   Result<void> add_ports();
   Result<void> add_vm(const VmOptions& options);
   Result<void> add_tap(const TapSpec& spec, const Origin& origin);
+  Result<void> attach_programs();
   Result<void> open_sockets();
   Result<void> add_nic(const NicOptions& options);
   void give_mac_to_peer(const NicPort& port);
@@ -52,6 +58,7 @@ class Daemon final : public StatsSource {
   RunOptions options_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<XdpManager> xdp_;
   struct Vm {
     VmPort* port;
     const VmOptions* options;

@@ -182,6 +182,13 @@ Result<void> finish_nic(RunOptions& options) {
   return {};
 }
 
+const KeySchema kXdpKeys[] = {
+    {"object", ValueKind::text, "FILE", "the object file (ELF, made for BPF)",
+     [](RunOptions& o, OptionValue v) { o.programs.back().object_path = std::move(v.text); }},
+    {"program", ValueKind::text, "NAME", "which of its programs (default: the only XDP one)",
+     [](RunOptions& o, OptionValue v) { o.programs.back().program = std::move(v.text); }},
+};
+
 Result<void> finish_vm(RunOptions& options) {
   const VmOptions& entry = vm(options);
   if (entry.socket_path.empty()) {
@@ -236,6 +243,14 @@ Result<void> finish_macvtap(RunOptions& options) {
   return {};
 }
 
+Result<void> finish_xdp(RunOptions& options) {
+  const XdpOptions& entry = options.programs.back();
+  if (entry.object_path.empty())
+    return usage_failure("{}: no program: give object=FILE, an object file for BPF",
+                         entry.origin.text);
+  return {};
+}
+
 Result<void> finish_nothing(RunOptions&) { return {}; }
 
 const ListSchema kLists[] = {
@@ -275,6 +290,13 @@ const ListSchema kLists[] = {
        o.nulls.back().origin = std::move(origin);
      },
      finish_nothing},
+    {"xdp", "an XDP program that runs on each frame which a port brings",
+     "--xdp vm0,object=/usr/lib/bpf/filter.o", kXdpKeys,
+     [](RunOptions& o, std::string name, Origin origin) {
+       o.programs.emplace_back().port = std::move(name);
+       o.programs.back().origin = std::move(origin);
+     },
+     finish_xdp},
 };
 
 const KeySchema kValues[] = {
@@ -293,6 +315,16 @@ const KeySchema kValues[] = {
     {"control", ValueKind::path, "PATH",
      "the socket of `sluice stats` (default /run/sluice/control.sock)",
      [](RunOptions& o, OptionValue v) { o.control_path = std::move(v.text); }},
+    {"xdp-unverified",
+     ValueKind::word,
+     "WORD",
+     "a program that the kernel's verifier cannot be asked about: refuse, or interpret (checked "
+     "and "
+     "slow)",
+     [](RunOptions& o, OptionValue v) { o.runs_unverified = v.text == "interpret"; },
+     0,
+     0,
+     {"refuse", "interpret"}},
     {"hugepages", ValueKind::flag, "", "put frames into huge pages, if the host has free ones",
      [](RunOptions& o, OptionValue v) { o.hugepages = v.number != 0; }},
     {"verbose", ValueKind::flag, "", "log every message of a front end (also -v)",

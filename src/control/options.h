@@ -108,6 +108,15 @@ struct NullOptions {
   bool operator==(const NullOptions&) const = default;
 };
 
+// An XDP program on what a port brings.
+struct XdpOptions {
+  std::string port;
+  std::string object_path;
+  std::string program;  // empty: the only one of the object
+  Origin origin;
+  bool operator==(const XdpOptions&) const = default;
+};
+
 // A patch cable between two ports.
 struct ConnectOptions {
   std::string a;
@@ -122,6 +131,8 @@ struct RunOptions {
   std::vector<MacvtapOptions> macvtaps;
   std::vector<NicOptions> nics;
   std::vector<NullOptions> nulls;
+  std::vector<XdpOptions> programs;
+  bool runs_unverified = false;  // programs that no verifier has seen, in the checked interpreter
   std::vector<ConnectOptions> connections;
   uint32_t batch_frames = kBatchFramesMax;
   uint32_t poll_us = kPollMicrosecondsDefault;
@@ -147,6 +158,9 @@ Result<RunRequest> parse_run_arguments(const std::vector<std::string>& arguments
 
 // One "NAME,key=value,…" of --tap, as `sluice tap` takes it too. `option` is how messages call it.
 Result<TapOptions> parse_tap_list(std::string_view option, std::string_view list);
+
+// One "PORT,object=FILE,…" of --xdp, as `sluice xdp attach` takes it too.
+Result<XdpOptions> parse_xdp_list(std::string_view option, std::string_view list);
 
 // Adds what a TOML text says to `options`. `file_name` is for messages.
 Result<void> parse_config_text(std::string_view text, std::string_view file_name,

@@ -116,6 +116,21 @@ Result<void> check_cables(const RunOptions& options, const std::vector<NamedPort
   return {};
 }
 
+Result<void> check_programs(const RunOptions& options, const std::vector<NamedPort>& ports) {
+  Claims claims;
+  std::vector<std::string_view> names;
+  for (const NamedPort& port : ports) names.push_back(port.name);
+  for (const XdpOptions& program : options.programs) {
+    const std::string& where = program.origin.text;
+    if (std::ranges::find(names, program.port) == names.end())
+      return usage_failure("{}: there is no port {}{} (ports: {})", where, program.port,
+                           did_you_mean(program.port, names), fmt::join(names, ", "));
+    const Result<void> claimed = claims.claim("port", program.port, where);
+    if (!claimed) return claimed;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> check_run_options(const RunOptions& options) {
@@ -133,6 +148,7 @@ Result<std::vector<std::string>> check_run_options(const RunOptions& options) {
   if (checked) checked = check_sockets(options);
   if (checked) checked = check_interfaces(options);
   if (checked) checked = check_cables(options, ports, cable_of);
+  if (checked) checked = check_programs(options, ports);
   if (!checked) return checked.error();
 
   std::vector<std::string> warnings;

@@ -109,4 +109,12 @@ Result<TapOptions> parse_tap_list(std::string_view option, std::string_view list
   return std::move(options.taps.front());
 }
 
+Result<XdpOptions> parse_xdp_list(std::string_view option, std::string_view list) {
+  RunOptions options;
+  const Result<void> parsed = parse_list(*find_list_schema("xdp"), option, list, options);
+  if (!parsed) return parsed.error();
+  SLUICE_ASSERT(options.programs.size() == 1);
+  return std::move(options.programs.front());
+}
+
 }  // namespace sluice

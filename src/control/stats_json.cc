@@ -8,11 +8,20 @@ namespace {
 
 using nlohmann::json;
 
+// In the order of XdpVerdict.
+constexpr const char* kVerdictNames[] = {"pass", "tx", "redirect", "drop", "aborted", "unknown"};
+static_assert(std::size(kVerdictNames) == kXdpVerdictCount);
+
 json queue_json(uint32_t index, std::string_view direction, const QueueCounters& counters) {
   json drops = json::object();
   for (size_t reason = 0; reason < kDropReasonCount; ++reason) {
     const uint64_t count = counters.drops[reason].get();
     if (count > 0) drops[std::string(kDropReasonNames[reason])] = count;
+  }
+  json verdicts = json::object();
+  for (size_t verdict = 0; verdict < kXdpVerdictCount; ++verdict) {
+    const uint64_t count = counters.verdicts[verdict].get();
+    if (count > 0) verdicts[kVerdictNames[verdict]] = count;
   }
   json histogram = json::array();
   for (const Counter& bucket : counters.batch_histogram) histogram.push_back(bucket.get());
@@ -21,6 +30,7 @@ json queue_json(uint32_t index, std::string_view direction, const QueueCounters&
           {"frames", counters.frames.get()},
           {"bytes", counters.bytes.get()},
           {"drops", std::move(drops)},
+          {"xdp", std::move(verdicts)},
           {"batch_histogram", std::move(histogram)},
           {"kicks", counters.kicks.get()},
           {"notifications", counters.notifications.get()},
@@ -89,6 +99,7 @@ json ports_document(std::span<Port* const> ports, std::span<const LinkFigures> l
     }
     const std::vector<bool> active = port->active_queues();
     all.push_back({{"name", port->name()},
+                   {"number", all.size() + 1},
                    {"kind", port->kind()},
                    {"queues", port->queue_count()},
                    {"active_queues", std::ranges::count(active, true)},

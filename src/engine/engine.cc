@@ -15,6 +15,11 @@ OffloadSet dependable(const Port& port) {
   return port.takes();
 }
 
+// A program's pointers to a packet have 32 bits.
+constexpr const char* kPoolTooHigh =
+    "the frame pool found no room below 4 GiB, where alone a program can reach frames: start again "
+    "(addresses are drawn anew), or without programs";
+
 }  // namespace
 
 Engine::Engine(EngineOptions options) : options_(std::move(options)) {
@@ -92,6 +97,10 @@ Result<void> Engine::start() {
     workers_.push_back(std::move(*worker));
   }
   if (auto laid = lay_links(); !laid) return laid;
+  lay_redirects();
+  if (!first_programs_.empty() && !pool_->below_4gib()) return fail("{}", kPoolTooHigh);
+  for (const auto& [port, program] : first_programs_)
+    for (auto& worker : workers_) tell_worker(*worker, *port, program);
   started_ = true;
   for (const Cable& cable : cables_) {
     active_queues_changed(*cable.a);
@@ -137,6 +146,46 @@ Result<void> Engine::lay_links() {
     next_worker += one_worker ? 1 : narrow.queue_count();
   }
   return {};
+}
+
+uint32_t Engine::number_of(const Port& port) const {
+  for (size_t i = 0; i < ports_.size(); ++i)
+    if (ports_[i].get() == &port) return static_cast<uint32_t>(i + 1);
+  return 0;
+}
+
+// Each worker learns which queues of every port are its own.
+void Engine::lay_redirects() {
+  for (size_t w = 0; w < workers_.size(); ++w) {
+    XdpPorts table;
+    table.entries.resize(ports_.size() + 1);
+    table.mtus.resize(ports_.size() + 1);
+    for (size_t p = 0; p < ports_.size(); ++p) {
+      table.mtus[p + 1] = ports_[p]->mtu_bytes();
+      for (uint32_t i = 0; i < ports_[p]->queue_count(); ++i)
+        if (workers_[w]->owns(ports_[p]->queue(i)))
+          table.entries[p + 1].queues.push_back(&ports_[p]->queue(i));
+    }
+    workers_[w]->set_ports(static_cast<uint32_t>(w), std::move(table));
+  }
+}
+
+Result<void> Engine::prepare_for_program(Port& port) {
+  if (pool_ != nullptr && !pool_->below_4gib()) return fail("{}", kPoolTooHigh);
+  return port.bring_whole_frames();
+}
+
+void Engine::tell_worker(Worker& worker, Port& port, const XdpProgram* program) {
+  for (uint32_t i = 0; i < port.queue_count(); ++i)
+    worker.set_program(port.queue(i), {program, number_of(port), i});
+}
+
+void Engine::set_program(Port& port, const XdpProgram* program) {
+  if (!started_) {
+    std::erase_if(first_programs_, [&port](const auto& entry) { return entry.first == &port; });
+    if (program != nullptr) first_programs_.emplace_back(&port, program);
+  }
+  for (auto& worker : workers_) worker->call([&] { tell_worker(*worker, port, program); });
 }
 
 void Engine::stop() {

@@ -52,6 +52,15 @@ class Engine final : public QueueExecutor, public PortListener {
   const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
   const FramePool* pool() const { return pool_.get(); }
 
+  // XDP programs. A port's number is what a program takes for an ifindex; it does not change.
+  uint32_t number_of(const Port& port) const;
+  uint32_t worker_count() const { return options_.workers; }
+  // Whether a program can run on what the port brings, from now on. Refused with a sentence.
+  Result<void> prepare_for_program(Port& port);
+  // Runs it on what the port brings from the next breath on; null: none. When this returns, no
+  // worker runs the one before any more. Before start() it is there from the first breath on.
+  void set_program(Port& port, const XdpProgram* program);
+
   // QueueExecutor
   void run_between_breaths(PortQueue& queue, const std::function<void()>& change) override;
   // PortListener
@@ -62,6 +71,8 @@ class Engine final : public QueueExecutor, public PortListener {
   Port* peer_of(const Port& port);
   Result<void> plug_the_unplugged();
   Result<void> lay_links();
+  void lay_redirects();
+  void tell_worker(Worker& worker, Port& port, const XdpProgram* program);
   size_t slabs_needed() const;
 
   EngineOptions options_;
@@ -70,6 +81,7 @@ class Engine final : public QueueExecutor, public PortListener {
   std::vector<Cable> cables_;
   std::unique_ptr<FramePool> pool_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::pair<Port*, const XdpProgram*>> first_programs_;  // set before start()
   bool started_ = false;
 };
 

@@ -15,19 +15,21 @@ Link::Link(PortQueue& a, PortQueue& b, bool carries_b_to_a)
       a_to_b_{.from = a, .to = b, .held = {}},
       b_to_a_{.from = b, .to = a, .held = {}} {}
 
-size_t Link::breathe(FrameCache& cache, size_t batch_frames_max, size_t batches_max) {
+size_t Link::breathe(FrameCache& cache, XdpPath& path, size_t batch_frames_max,
+                     size_t batches_max) {
   size_t moved = 0;
   for (size_t i = 0; i < batches_max && (i == 0 || a_to_b_.has_more); ++i)
-    moved += move(a_to_b_, cache, batch_frames_max);
+    moved += move(a_to_b_, cache, path, batch_frames_max);
   // Chains that are by reference complete before the other direction begins: their spans are read.
   for (size_t i = 0; carries_b_to_a_ && i < batches_max && (i == 0 || b_to_a_.has_more); ++i)
-    moved += move(b_to_a_, cache, batch_frames_max);
+    moved += move(b_to_a_, cache, path, batch_frames_max);
+  path.finish_breath();
   b_.finish_breath();
   a_.finish_breath();
   return moved;
 }
 
-size_t Link::move(Direction& direction, FrameCache& cache, size_t batch_frames_max) {
+size_t Link::move(Direction& direction, FrameCache& cache, XdpPath& path, size_t batch_frames_max) {
   size_t moved = 0;
   direction.has_more = false;
   if (!direction.held.empty()) {
@@ -43,6 +45,10 @@ size_t Link::move(Direction& direction, FrameCache& cache, size_t batch_frames_m
   direction.has_more = more;
   if (batch.empty()) return moved + (more ? 1 : 0);  // all of the burst was dropped: go on
   moved += batch.size();
+  if (direction.xdp.program != nullptr) {
+    path.run(direction.xdp, direction.from, batch, cache);
+    if (batch.empty()) return moved;
+  }
   direction.to.transmit(batch);
   settle(direction, batch, cache);
   if (!direction.held.empty()) direction.held_since_ns = monotonic_ns();

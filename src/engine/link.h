@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "engine/xdp_path.h"
 #include "memory/frame_pool.h"
 #include "port/port.h"
 
@@ -22,13 +23,17 @@ class Link {
 
   // One breath: up to `batches_max` batches in each direction, then publish. Returns how many
   // frames moved or were dropped.
-  size_t breathe(FrameCache& cache, size_t batch_frames_max, size_t batches_max = 1);
+  size_t breathe(FrameCache& cache, XdpPath& path, size_t batch_frames_max, size_t batches_max = 1);
   // Switches notifications on and looks again. true: it stays hot, there is work.
   bool arm();
   void disarm();
+  // The program that runs on what comes from a, or from b; null: none. Between two breaths.
+  void set_program_of_a(const XdpSource& source) { a_to_b_.xdp = source; }
+  void set_program_of_b(const XdpSource& source) { b_to_a_.xdp = source; }
   // Gives back what is held. Before the link goes away.
   void release(FrameCache& cache);
 
+  bool carries_b_to_a() const { return carries_b_to_a_; }
   PortQueue& a() { return a_; }
   PortQueue& b() { return b_; }
   bool has_held() const { return !a_to_b_.held.empty() || !b_to_a_.held.empty(); }
@@ -49,8 +54,9 @@ class Link {
     uint64_t held_since_ns = 0;
     bool no_room = false;   // the source was not read, because the destination takes nothing
     bool has_more = false;  // as the source said
+    XdpSource xdp{};
   };
-  size_t move(Direction& direction, FrameCache& cache, size_t batch_frames_max);
+  size_t move(Direction& direction, FrameCache& cache, XdpPath& path, size_t batch_frames_max);
   size_t retry_held(Direction& direction, FrameCache& cache);
   void settle(Direction& direction, FrameBatch& batch, FrameCache& cache);
 

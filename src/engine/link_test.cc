@@ -75,6 +75,7 @@ class LinkTest : public testing::Test {
   std::unique_ptr<FramePool> pool =
       std::move(*FramePool::create({.frame_count = 256, .slab_count = 1}));
   FrameCache cache{*pool};
+  XdpPath path;
   ScriptedQueue vm, tap;
   Link link{vm, tap, true};
 };
@@ -82,48 +83,48 @@ class LinkTest : public testing::Test {
 TEST_F(LinkTest, CarriesBothDirectionsAndPublishesOnceABreath) {
   vm.incoming = {1, 2, 3};
   tap.incoming = {7, 8};
-  EXPECT_EQ(link.breathe(cache, 64), 5u);
+  EXPECT_EQ(link.breathe(cache, path, 64), 5u);
   EXPECT_EQ(tap.sent, (std::vector<uint8_t>{1, 2, 3}));
   EXPECT_EQ(vm.sent, (std::vector<uint8_t>{7, 8}));
   EXPECT_EQ(vm.finishes, 1);
   EXPECT_EQ(tap.finishes, 1);
-  EXPECT_EQ(link.breathe(cache, 64), 0u);
+  EXPECT_EQ(link.breathe(cache, path, 64), 0u);
 }
 
 TEST_F(LinkTest, TakesNoMoreThanTheBatchOrTheRoom) {
   for (uint8_t i = 0; i < 100; ++i) vm.incoming.push_back(i);
-  link.breathe(cache, 16);
+  link.breathe(cache, path, 16);
   EXPECT_EQ(tap.sent.size(), 16u);
   tap.room = 5;
-  link.breathe(cache, 64);
+  link.breathe(cache, path, 64);
   EXPECT_EQ(tap.sent.size(), 21u);
 }
 
 TEST_F(LinkTest, DoesNotReadASourceWhoseDestinationHasNoRoom) {
   vm.room = 0;
   tap.incoming = {1};
-  EXPECT_EQ(link.breathe(cache, 64), 0u);
+  EXPECT_EQ(link.breathe(cache, path, 64), 0u);
   EXPECT_EQ(tap.receives, 0);
   EXPECT_FALSE(link.arm());
   EXPECT_TRUE(vm.armed_for_room);
   EXPECT_FALSE(tap.armed_for_frames);
   EXPECT_TRUE(vm.armed_for_frames) << "the other direction goes on";
   vm.room = 64;
-  EXPECT_EQ(link.breathe(cache, 64), 1u);
+  EXPECT_EQ(link.breathe(cache, path, 64), 1u);
   EXPECT_EQ(vm.sent, (std::vector<uint8_t>{1}));
 }
 
 TEST_F(LinkTest, HoldsWhatIsBlockedAndKeepsItsOrder) {
   vm.incoming = {1, 2, 3, 4};
   tap.accepts = 2;
-  link.breathe(cache, 64);
+  link.breathe(cache, path, 64);
   EXPECT_TRUE(link.has_held());
   vm.incoming.push_back(5);
   const int receives = vm.receives;
-  link.breathe(cache, 64);
+  link.breathe(cache, path, 64);
   EXPECT_EQ(vm.receives, receives) << "nothing new is read while something is held";
   tap.accepts = 100;
-  link.breathe(cache, 64);
+  link.breathe(cache, path, 64);
   EXPECT_EQ(tap.sent, (std::vector<uint8_t>{1, 2, 3, 4, 5}));
   EXPECT_FALSE(link.has_held());
 }
@@ -132,33 +133,33 @@ TEST_F(LinkTest, AsksForRoomBeforeItOffersHeldFramesAgain) {
   // A port may take back what it has sent only when it is asked for room.
   vm.incoming = {1, 2};
   tap.accepts = 0;
-  link.breathe(cache, kBatchFramesMax);
+  link.breathe(cache, path, kBatchFramesMax);
   ASSERT_TRUE(link.has_held());
   const int transmits = tap.transmits;
   tap.accepts = 1000;
   tap.room = 0;
-  link.breathe(cache, kBatchFramesMax);
+  link.breathe(cache, path, kBatchFramesMax);
   EXPECT_EQ(tap.transmits, transmits);
   tap.room = 1;
-  link.breathe(cache, kBatchFramesMax);
+  link.breathe(cache, path, kBatchFramesMax);
   EXPECT_EQ(tap.sent, (std::vector<uint8_t>{1, 2}));
 }
 
 TEST_F(LinkTest, MovesSeveralBatchesABreathWhenTold) {
   for (uint8_t i = 0; i < 10; ++i) vm.incoming.push_back(i);
-  EXPECT_EQ(link.breathe(cache, 4, 2), 8u);
+  EXPECT_EQ(link.breathe(cache, path, 4, 2), 8u);
   EXPECT_EQ(tap.finishes, 1);
-  EXPECT_EQ(link.breathe(cache, 4, 2), 2u);
+  EXPECT_EQ(link.breathe(cache, path, 4, 2), 2u);
   EXPECT_EQ(vm.receives, 3);
 }
 
 TEST_F(LinkTest, DropsHeldFramesByNameWhenTheirTimeIsUp) {
   vm.incoming = {1, 2};
   tap.accepts = 0;
-  link.breathe(cache, 64);
+  link.breathe(cache, path, 64);
   ASSERT_TRUE(link.has_held());
   std::this_thread::sleep_for(std::chrono::milliseconds(kHeldMillisecondsMax + 20));
-  link.breathe(cache, 64);
+  link.breathe(cache, path, 64);
   EXPECT_FALSE(link.has_held());
   EXPECT_EQ(drops(tap.transmitted(), DropReason::port_full), 2u);
 }
@@ -167,7 +168,7 @@ TEST_F(LinkTest, NeverHoldsAFrameThatRefersToGuestMemory) {
   vm.span_tailed = true;
   vm.incoming = {1, 2};
   tap.accepts = 0;
-  link.breathe(cache, 64);
+  link.breathe(cache, path, 64);
   EXPECT_FALSE(link.has_held());
   EXPECT_EQ(drops(tap.transmitted(), DropReason::port_full), 2u);
 }
@@ -175,7 +176,7 @@ TEST_F(LinkTest, NeverHoldsAFrameThatRefersToGuestMemory) {
 TEST_F(LinkTest, CountsARefusedFrameAndSendsItsNeighbours) {
   vm.incoming = {1, 2, 3};
   tap.refused = 2;
-  link.breathe(cache, 64);
+  link.breathe(cache, path, 64);
   EXPECT_EQ(tap.sent, (std::vector<uint8_t>{1, 3}));
   EXPECT_EQ(drops(tap.transmitted(), DropReason::port_rejected), 1u);
 }
@@ -193,7 +194,8 @@ TEST(Link, LeavesASharedQueueToTheLinkThatCarriesItsFrames) {
   Link link(first, shared, /*carries_b_to_a=*/false);
   auto pool = std::move(*FramePool::create({.frame_count = 64, .slab_count = 1}));
   FrameCache cache(*pool);
-  link.breathe(cache, 64);
+  XdpPath path;
+  link.breathe(cache, path, 64);
   EXPECT_EQ(shared.receives, 0);
   shared.armed_for_frames = true;  // by the link that carries them
   EXPECT_FALSE(link.arm());
@@ -202,7 +204,7 @@ TEST(Link, LeavesASharedQueueToTheLinkThatCarriesItsFrames) {
   EXPECT_EQ(shared.disarms, 0);
   EXPECT_FALSE(link.must_be_polled());
   shared.room = 0;
-  link.breathe(cache, 64);
+  link.breathe(cache, path, 64);
   EXPECT_TRUE(link.must_be_polled()) << "nobody else tells it of room";
 }
 

@@ -98,6 +98,13 @@ bool Worker::owns(const PortQueue& queue) const {
   return false;
 }
 
+void Worker::set_program(const PortQueue& queue, const XdpSource& source) {
+  for (auto& link : links_) {
+    if (&link->a() == &queue) link->set_program_of_a(source);
+    if (&link->b() == &queue) link->set_program_of_b(source);
+  }
+}
+
 void Worker::call(const std::function<void()>& change) {
   const std::lock_guard one_caller(callers_mutex_);
   if (!running_) {
@@ -155,7 +162,7 @@ size_t Worker::breathe_hot_links(uint64_t now_ns) {
   for (auto& link : links_) {
     if (!link->hot) continue;
     const size_t count =
-        link->breathe(cache_, options_.batch_frames_max, options_.batches_per_breath);
+        link->breathe(cache_, path_, options_.batch_frames_max, options_.batches_per_breath);
     if (count > 0) {
       link->last_work_ns = now_ns;
       moved += count;

@@ -53,6 +53,13 @@ class Worker {
   // Ends the thread after its current breath; held frames go back to the pool.
   void stop();
 
+  // Before start(): where redirected frames can go.
+  void set_ports(uint32_t worker_index, XdpPorts ports) {
+    path_.set_worker(worker_index, std::move(ports));
+  }
+  // Which program runs on what comes from `queue`, if it is ours. Before start(), or in a call().
+  void set_program(const PortQueue& queue, const XdpSource& source);
+
   // Runs `change` between two breaths and returns when it has run; every link is hot afterwards.
   // From any thread but the worker's own. Before start() and after stop() it runs at once.
   void call(const std::function<void()>& change);
@@ -75,6 +82,7 @@ class Worker {
 
   WorkerOptions options_;
   FrameCache cache_;
+  XdpPath path_;
   Fd epoll_;
   Fd bell_;  // wakes the sleeper: a call is waiting, or the end
   std::vector<std::unique_ptr<Link>> links_;

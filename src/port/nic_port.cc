@@ -101,11 +101,24 @@ uint64_t NicPort::wanted_features() const {
   bits |= feature::csum | feature::host_tso4 | feature::host_tso6 | feature::host_ecn |
           feature::host_uso;
   if (peer_takes_.csum) bits |= feature::guest_csum;
+  if (brings_whole_frames_) return bits;
   if (peer_takes_.tso4) bits |= feature::guest_tso4;
   if (peer_takes_.tso6) bits |= feature::guest_tso6;
   if (peer_takes_.tso_ecn) bits |= feature::guest_ecn;
   if (peer_takes_.uso) bits |= feature::guest_uso4 | feature::guest_uso6;
   return bits;
+}
+
+Result<void> NicPort::bring_whole_frames() {
+  constexpr uint64_t kBringsSegments = feature::guest_tso4 | feature::guest_tso6 |
+                                       feature::guest_ecn | feature::guest_uso4 |
+                                       feature::guest_uso6;
+  if (agreement_ && (agreement_->features & kBringsSegments) != 0)
+    return fail(
+        "its device has been allowed to bring packets that are still to be segmented, and "
+        "a program sees whole frames only: start with --xdp, or the nic with offload=off");
+  brings_whole_frames_ = true;
+  return {};
 }
 
 uint64_t NicPort::required_features() const {

@@ -52,6 +52,7 @@ class NicPort final : public Port, public FrontEndDriver {
   std::vector<std::string> negotiated() const override;
   OffloadSet takes() const override { return device_takes_; }
   void set_peer_takes(const OffloadSet& peer) override { peer_takes_ = peer; }
+  Result<void> bring_whole_frames() override;
   void set_active_queues(const std::vector<bool>&) override {}
   std::vector<bool> active_queues() const override;
 
@@ -102,6 +103,7 @@ class NicPort final : public Port, public FrontEndDriver {
   QueueExecutor* executor_ = nullptr;
   PortListener* listener_ = nullptr;
   OffloadSet peer_takes_;
+  bool brings_whole_frames_ = false;
   OffloadSet device_takes_;
   std::optional<FrontEndAgreement> agreement_;
   std::unique_ptr<NicMemory> memory_;  // outlives the pairs

@@ -29,6 +29,7 @@
 #include "base/shared_word.h"
 #include "memory/frame.h"
 #include "memory/frame_pool.h"
+#include "xdp/xdp_run.h"
 
 namespace sluice {
 
@@ -50,6 +51,7 @@ struct QueueCounters {
   Counter kicks;                     // wake-ups received from the other side
   Counter notifications;             // sent to the other side
   Counter notifications_suppressed;  // not sent, because the other side had asked for none
+  std::array<Counter, kXdpVerdictCount> verdicts;  // of the XDP program that runs on what comes
 
   // A batch that was carried, with its bytes; frame_count > 0.
   void count_batch(size_t frame_count, size_t byte_count);
@@ -91,6 +93,7 @@ class PortQueue {
   const QueueCounters& transmitted() const { return transmitted_; }
   void count_receive_drop(DropReason reason) { received_.count_drop(reason); }
   void count_transmit_drop(DropReason reason) { transmitted_.count_drop(reason); }
+  void count_verdict(size_t verdict, uint64_t count) { received_.verdicts[verdict].add(count); }
 
  protected:
   QueueCounters received_;
@@ -145,6 +148,13 @@ class Port {
   // Which queue pairs of this port have a receiver now; a TAP detaches the others, so that no flow
   // is steered into nowhere. One entry a queue.
   virtual void set_active_queues(const std::vector<bool>& active) = 0;
+  // An XDP program is to run on each frame that this port brings: from now on it brings only frames
+  // that lie in one chunk, with no segmentation left to do. Refused, with a sentence, where the
+  // other side has been promised more already. Not taken back.
+  virtual Result<void> bring_whole_frames() { return {}; }
+  // Bytes of a packet, without its Ethernet header, that this port sends on: what a program's
+  // check_mtu is told.
+  virtual uint32_t mtu_bytes() const { return 1500; }
   // Which queue pairs of this port can deliver what is sent to them.
   virtual std::vector<bool> active_queues() const { return std::vector<bool>(queue_count(), true); }
 

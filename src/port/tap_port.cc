@@ -370,6 +370,7 @@ OffloadSet TapPort::takes() const {
 }
 
 void TapPort::set_peer_takes(const OffloadSet& peer) {
+  peer_takes_ = peer;
   const OffloadSet& kernel = kernel_offloads_;
   OffloadSet wanted{};
   wanted.csum = peer.csum && kernel.csum;
@@ -377,6 +378,7 @@ void TapPort::set_peer_takes(const OffloadSet& peer) {
   wanted.tso6 = wanted.csum && peer.tso6 && kernel.tso6;
   wanted.tso_ecn = (wanted.tso4 || wanted.tso6) && peer.tso_ecn && kernel.tso_ecn;
   wanted.uso = wanted.csum && peer.uso && kernel.uso;
+  if (brings_whole_frames_) wanted = {.csum = wanted.csum};
   const bool segments = wanted.tso4 || wanted.tso6 || wanted.uso;
   const bool jumbo = !mtu_ || *mtu_ + 14 + 8 >= kFrameDataBytesMax;  // Ethernet and two VLAN tags
   // Before the kernel sends the first large frame, and not taken back: some may be on their way.
@@ -392,6 +394,16 @@ void TapPort::set_peer_takes(const OffloadSet& peer) {
     return;
   }
   switched_on_ = wanted;
+}
+
+Result<void> TapPort::bring_whole_frames() {
+  constexpr size_t kHeaderBytes = 14 + 8;  // Ethernet and two VLAN tags
+  if (mtu_ && *mtu_ + kHeaderBytes > kFrameDataBytesMax)
+    return fail("the MTU of {} is {}, and a program cannot see such frames whole: at most {}",
+                ifname_, *mtu_, kFrameDataBytesMax - kHeaderBytes);
+  brings_whole_frames_ = true;
+  set_peer_takes(peer_takes_);
+  return {};
 }
 
 void TapPort::set_active_queues(const std::vector<bool>& active) {

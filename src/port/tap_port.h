@@ -109,6 +109,8 @@ class TapPort final : public Port {
   std::vector<std::string> negotiated() const override;
   OffloadSet takes() const override;
   void set_peer_takes(const OffloadSet& peer) override;
+  Result<void> bring_whole_frames() override;
+  uint32_t mtu_bytes() const override { return mtu_.value_or(Port::mtu_bytes()); }
   // Queue 0 stays attached whatever is said of it: without a queue the kernel would take the
   // carrier away.
   void set_active_queues(const std::vector<bool>& active) override;
@@ -131,6 +133,8 @@ class TapPort final : public Port {
   std::vector<std::string> flags_;
   OffloadSet kernel_offloads_;
   OffloadSet switched_on_;
+  OffloadSet peer_takes_;
+  bool brings_whole_frames_ = false;  // the kernel is not allowed to leave segmentation to us
   TapLink link_;
   std::vector<std::unique_ptr<TapQueue>> queues_;
 };

@@ -37,6 +37,12 @@ uint64_t offload_features(const OffloadSet& peer) {
   return bits;
 }
 
+// What lets a guest send frames that are still to be cut.
+constexpr uint64_t kSendsSegments = feature::host_tso4 | feature::host_tso6 | feature::host_ecn |
+                                    feature::host_uso | feature::host_ufo;
+// Ethernet and two VLAN tags around what an MTU counts.
+constexpr size_t kFrameHeaderBytes = 14 + 8;
+
 VmQueue::Side side_of(uint32_t index) {
   return index % 2 == 0 ? VmQueue::Side::to_guest : VmQueue::Side::from_guest;
 }
@@ -95,7 +101,20 @@ uint64_t VmPort::offered_features() const {
   if (options_.packed) bits |= feature::ring_packed;
   if (options_.mtu_bytes != 0) bits |= feature::mtu;
   if (options_.offload) bits |= offload_features(peer_takes_);
+  if (brings_whole_frames_) bits &= ~kSendsSegments;
   return bits;
+}
+
+Result<void> VmPort::bring_whole_frames() {
+  if (options_.mtu_bytes + kFrameHeaderBytes > kFrameDataBytesMax)
+    return fail("its mtu={} lets frames through that a program cannot see whole: at most {}",
+                options_.mtu_bytes, kFrameDataBytesMax - kFrameHeaderBytes);
+  if (connected_ && (features_ & kSendsSegments) != 0)
+    return fail(
+        "its guest has been allowed to send packets that are still to be segmented, and a "
+        "program sees whole frames only: start with --xdp, or the VM with offload=off");
+  brings_whole_frames_ = true;
+  return {};
 }
 
 std::vector<bool> VmPort::active_queues() const {

@@ -48,6 +48,10 @@ class VmPort final : public Port, public BackendDevice, private ControlCommands 
   OffloadSet takes() const override { return guest_takes_; }
   void set_peer_takes(const OffloadSet& peer) override { peer_takes_ = peer; }
   void set_active_queues(const std::vector<bool>&) override {}  // the guest decides
+  Result<void> bring_whole_frames() override;
+  uint32_t mtu_bytes() const override {
+    return options_.mtu_bytes != 0 ? options_.mtu_bytes : Port::mtu_bytes();
+  }
   void queues_share_worker(bool peer_is_narrower) override;
   bool wants_one_worker() const override { return options_.rss; }
   std::vector<bool> active_queues() const override;
@@ -105,6 +109,7 @@ class VmPort final : public Port, public BackendDevice, private ControlCommands 
   bool connected_ = false;
   uint64_t features_ = 0;
   OffloadSet peer_takes_;
+  bool brings_whole_frames_ = false;  // no segmentation is offered to the guest for what it sends
   OffloadSet guest_takes_;
   VmSteering steering_;
   uint32_t pairs_in_use_ = 0;  // what the driver said by the control queue; 0: it said nothing
