@@ -54,6 +54,27 @@ MapShape shape_of(const bpf_map* map) {
           .name = bpf_map__name(map)};
 }
 
+enum class LogLine : uint8_t { source, instruction, sentence, noise };
+
+// Whether the text begins with a register's state: "R1=…", "R10_w=…".
+bool is_register_state(std::string_view line) {
+  if (!line.starts_with('R')) return false;
+  const size_t end = line.find_first_not_of("0123456789", 1);
+  return end != std::string_view::npos && end > 1 && (line[end] == '=' || line[end] == '_');
+}
+
+LogLine kind_of_log_line(std::string_view line) {
+  if (line.starts_with("; ")) return LogLine::source;
+  const size_t digits = line.find_first_not_of("0123456789");
+  if (digits != 0 && digits != std::string_view::npos && line.substr(digits).starts_with(": "))
+    return LogLine::instruction;
+  for (const std::string_view word :
+       {"processed ", "verification time", "stack depth", "old state", "cur state", " cur state",
+        "from ", "func#", "arg#", "mark_precise", "last_idx", "regs=", "frame", "parent "})
+    if (line.starts_with(word)) return LogLine::noise;
+  return line.empty() || is_register_state(line) ? LogLine::noise : LogLine::sentence;
+}
+
 class Loader {
  public:
   Loader(const ObjectRequest& request, bool verify) : request_(request), verify_(verify) {}
@@ -120,7 +141,7 @@ class Loader {
     if (is_second_program(main_))
       return refuse("{} is made to run behind a redirect (section {}), which does not exist here",
                     bpf_program__name(main_), bpf_program__section_name(main_));
-    if ((bpf_program__flags(main_) & BPF_F_XDP_HAS_FRAGS) != 0)
+    if (std::string_view(bpf_program__section_name(main_)).starts_with("xdp.frags"))
       return refuse(
           "{} is made for packets in fragments (section {}): not supported; a program of "
           "section \"xdp\" is",
@@ -289,21 +310,27 @@ class Loader {
 }  // namespace
 
 std::string shortened_verifier_log(std::string_view log) {
-  std::string complaint, source, line;
+  std::string complaint, source;
   for (size_t at = 0; at < log.size();) {
     const size_t end = std::min(log.find('\n', at), log.size());
-    line = std::string(log.substr(at, end - at));
+    const std::string_view line = log.substr(at, end - at);
     at = end + 1;
-    if (line.empty() || line.starts_with("processed ") || line.starts_with("verification time") ||
-        line.starts_with("stack depth"))
-      continue;
-    if (line.starts_with("; "))
-      source = line.substr(2);
-    else
-      complaint = line;
+    switch (kind_of_log_line(line)) {
+      case LogLine::source:
+        source = line.substr(2);
+        complaint.clear();
+        break;
+      case LogLine::instruction:
+        complaint.clear();  // whatever was said before did not end it
+        break;
+      case LogLine::sentence:
+        complaint += (complaint.empty() ? "" : "; ") + std::string(line);
+        break;
+      case LogLine::noise:
+        break;
+    }
   }
-  if (source.empty()) return complaint;
-  return fmt::format("{} (at: {})", complaint, source);
+  return source.empty() ? complaint : fmt::format("{} (at: {})", complaint, source);
 }
 
 Result<XdpObject> load_xdp_object(const ObjectRequest& request) {
