@@ -92,30 +92,34 @@ uint64_t number_of(const xdp_md* context) { return reinterpret_cast<uint64_t>(co
 
 }  // namespace
 
-void run_batch(const XdpProgram& program, FrameBatch& batch, const RunPlace& place,
-               XdpVerdicts& out) {
+void run_native_batch(HelperFunction entry, FrameBatch& batch, const RunPlace& place,
+                      XdpVerdicts& out) {
   SLUICE_ASSERT(place.complete_checksum != nullptr);
   out.counts = {};
   out.fault = RunFault::none;
+  run_frames(batch, place, out,
+             [entry](xdp_md* context) { return entry(number_of(context), 0, 0, 0, 0); });
+}
+
+void run_batch(const XdpProgram& program, FrameBatch& batch, const RunPlace& place,
+               XdpVerdicts& out) {
   const ProgramImage& image = program.program_image();
-  switch (program.engine()) {
-    case XdpProgram::Engine::compiled:
-      return run_frames(batch, place, out, [entry = program.entry()](xdp_md* context) {
-        return entry(number_of(context), 0, 0, 0, 0);
-      });
-    case XdpProgram::Engine::interpreted:
-      return run_frames(batch, place, out, [&image](xdp_md* context) {
-        return interpret(image, {number_of(context)}).r0;
-      });
-    case XdpProgram::Engine::checked:
-      return run_frames(batch, place, out, [&image, &out](xdp_md* context) -> uint64_t {
-        const InterpretedRun run =
-            interpret_checked(image, {number_of(context)}, {.regions = {}, .context = context});
-        if (run.fault == RunFault::none) return run.r0;
-        out.fault = run.fault;
-        return XDP_ABORTED;
-      });
-  }
+  if (program.engine() == XdpProgram::Engine::compiled)
+    return run_native_batch(program.entry(), batch, place, out);
+  SLUICE_ASSERT(place.complete_checksum != nullptr);
+  out.counts = {};
+  out.fault = RunFault::none;
+  if (program.engine() == XdpProgram::Engine::interpreted)
+    return run_frames(batch, place, out, [&image](xdp_md* context) {
+      return interpret(image, {number_of(context)}).r0;
+    });
+  run_frames(batch, place, out, [&image, &out](xdp_md* context) -> uint64_t {
+    const InterpretedRun run =
+        interpret_checked(image, {number_of(context)}, {.regions = {}, .context = context});
+    if (run.fault == RunFault::none) return run.r0;
+    out.fault = run.fault;
+    return XDP_ABORTED;
+  });
 }
 
 }  // namespace sluice

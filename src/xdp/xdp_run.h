@@ -60,5 +60,8 @@ struct XdpVerdicts {
 
 void run_batch(const XdpProgram& program, FrameBatch& batch, const RunPlace& place,
                XdpVerdicts& out);
+// The same with any function that has a compiled program's form: what native code would cost.
+void run_native_batch(HelperFunction entry, FrameBatch& batch, const RunPlace& place,
+                      XdpVerdicts& out);
 
 }  // namespace sluice
