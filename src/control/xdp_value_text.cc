@@ -31,9 +31,9 @@ std::optional<int64_t> whole_number(const std::string& word, int base) {
 std::optional<Bytes> number_bytes(const std::string& word, size_t count) {
   const auto value = is_number_size(count) ? whole_number(word, 0) : std::nullopt;
   if (!value) return std::nullopt;
-  const int64_t above = count == 8 ? 0 : *value >> (count * 8);
-  const bool fits = above == 0 || (word[0] == '-' && above == -1);
-  if (!fits) return std::nullopt;
+  const bool is_negative = word[0] == '-';
+  const int64_t above = count == 8 ? 0 : *value >> (count * 8 - (is_negative ? 1 : 0));
+  if (above != 0 && !(is_negative && above == -1)) return std::nullopt;
   Bytes bytes(count);
   for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>(*value >> (8 * i));
   return bytes;

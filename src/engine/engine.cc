@@ -112,10 +112,10 @@ Result<void> Engine::start() {
   return {};
 }
 
-// A VM's driver waits for its packets to be taken, cable or not.
+// A VM's driver waits for its packets to be taken, cable or not; and to any port a program can send.
 Result<void> Engine::plug_the_unplugged() {
   for (auto& port : ports_) {
-    if (port->kind() != "vm" || peer_of(*port) != nullptr) continue;
+    if (peer_of(*port) != nullptr) continue;
     auto end = UnpluggedPort::create(*port);
     if (!end) return fail(end.error());
     unplugged_.push_back(std::move(*end));

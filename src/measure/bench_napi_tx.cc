@@ -5,11 +5,8 @@
 // is a call eventfd that this thread has read. Before and after are one program and one knob,
 // `--tx inline` and `--tx napi`.
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <filesystem>
-
+#include "measure/bench_kit.h"
 #include "measure/benchmark.h"
 #include "measure/child.h"
 
@@ -38,31 +35,6 @@ struct Halves {
     driver.push_back(half.driver_ns_a_frame);
     back_end.push_back(half.back_end_ns_a_frame);
   }
-};
-
-// The last line of a command's output that is a JSON object.
-json last_object(const std::string& output) {
-  const size_t begin = output.rfind("\n{");
-  const std::string text = output.substr(begin == std::string::npos ? output.find('{') : begin);
-  return json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
-
-double figure(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : 0;
-}
-
-// The folder of one half's sockets; gone with the object.
-struct ScratchFolder {
-  ScratchFolder() {
-    char name[] = "/tmp/sluice-bench-XXXXXX";
-    if (::mkdtemp(name) != nullptr) path = name;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path.empty()) std::filesystem::remove_all(path, ignored);
-  }
-  std::string path;
 };
 
 Result<Half> run_half(bool packed, const char* mode, int interrupt_cpu, double seconds) {

@@ -8,6 +8,8 @@ namespace {
 constexpr Benchmark kBenchmarks[] = {
     {"s4-napi-tx", "driver side: sent buffers taken back inside transmit, and from a poll",
      "virtio-net: tweak for better TX performance in NAPI mode (2025)", bench_napi_tx},
+    {"s2-batch", "a guest's packets one by one and in batches, with an XDP program and without",
+     "Vhost_net TX batching (2018)", bench_xdp_batch},
     {"rings", "one thread plays driver and device of a ring: ns a chain, split and packed", "",
      bench_rings},
 };
