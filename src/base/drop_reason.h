@@ -30,8 +30,7 @@
   X(xdp_aborted, "an XDP program gave up on it")                                  \
   X(xdp_unknown_verdict, "an XDP program returned a number that is no verdict")   \
   X(xdp_frame_too_big, "larger than what an XDP program can be shown")            \
-  X(xdp_redirect_failed, "an XDP program redirected it to where no port is")      \
-  X(xdp_tx_failed, "an XDP program sent it back and its port took it not")
+  X(xdp_redirect_failed, "an XDP program redirected it to where no port is")
 
 namespace sluice {
 

@@ -46,6 +46,8 @@ void XdpPath::run(const XdpSource& source, PortQueue& from, FrameBatch& batch, F
   for (size_t i = 0; i < kXdpVerdictCount; ++i)
     if (verdicts_.counts[i] > 0) from.count_verdict(i, verdicts_.counts[i]);
   if (verdicts_.count(XdpVerdict::pass) == batch.size()) return;
+  if (verdicts_.count(XdpVerdict::aborted) + verdicts_.count(XdpVerdict::unknown) > 0)
+    trace(source);
   FrameBatch passed, back, redirected;
   RedirectTarget targets[kBatchFramesMax];
   for (size_t i = 0; i < batch.size(); ++i) {
@@ -69,6 +71,17 @@ void XdpPath::run(const XdpSource& source, PortQueue& from, FrameBatch& batch, F
   batch = passed;
   if (!back.empty()) send(from, back, cache);
   if (!redirected.empty()) redirect_all(source, from, redirected, targets, cache);
+}
+
+// The one place where a worker speaks of packets, as the kernel's own trace point does; rarely.
+void XdpPath::trace(const XdpSource& source) {
+  if (!trace_limit_.admit()) return;
+  log_warning(
+      "port number {}: XDP program {}: {} frames of a batch aborted, {} with a verdict that "
+      "is none{}{}",
+      source.port_number, source.program->name(), verdicts_.count(XdpVerdict::aborted),
+      verdicts_.count(XdpVerdict::unknown), verdicts_.fault == RunFault::none ? "" : ": ",
+      verdicts_.fault == RunFault::none ? "" : name_of(verdicts_.fault));
 }
 
 // Frames for one port go together, in their order. Bounded: each round sends at least one frame.

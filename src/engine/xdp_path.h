@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/log.h"
 #include "memory/frame_pool.h"
 #include "port/port.h"
 #include "xdp/xdp_run.h"
@@ -51,6 +52,7 @@ class XdpPath {
                     const RedirectTarget* targets, FrameCache& cache);
   void broadcast(Frame& frame, const RedirectTarget& target, const XdpSource& source,
                  PortQueue& from, FrameCache& cache);
+  void trace(const XdpSource& source);
   void send(PortQueue& to, FrameBatch& frames, FrameCache& cache);
   PortQueue* queue_of(uint32_t port_number, uint32_t queue_index) const;
 
@@ -58,6 +60,7 @@ class XdpPath {
   XdpPorts ports_;
   std::vector<PortQueue*> touched_;  // have room for every queue
   XdpVerdicts verdicts_;
+  RateLimit trace_limit_;  // what programs abort, a guest can cause again and again
 };
 
 }  // namespace sluice
