@@ -2,12 +2,19 @@
 
 #include <bpf/bpf.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "base/clock.h"
 #include "xdp/map_array.h"
 
 namespace sluice {
+namespace {
+
+constexpr uint32_t kUsedMapsMax = 64;  // of the kernel's
+
+}  // namespace
 
 Result<std::unique_ptr<XdpAttachment>> XdpAttachment::create(XdpObject object,
                                                              const AttachmentOptions& options) {
@@ -68,6 +75,35 @@ Result<void> XdpAttachment::make_maps(const AttachmentOptions& options) {
   return {};
 }
 
+// The tag says nothing of which maps the instructions name: a value of another size there, and what
+// the verifier proved is void. The kernel keeps a program's maps in the order in which its
+// instructions name them first.
+Result<void> XdpAttachment::check_maps_of(const ObjectProgram& program) const {
+  std::array<uint32_t, kUsedMapsMax> ids{};
+  bpf_prog_info info{};
+  info.map_ids = reinterpret_cast<uint64_t>(ids.data());
+  info.nr_map_ids = kUsedMapsMax;
+  uint32_t bytes = sizeof info;
+  if (bpf_obj_get_info_by_fd(program.fd.get(), &info, &bytes) != 0)
+    return fail("the kernel says nothing about its maps: {}", errno_text(errno));
+  std::vector<uint32_t> named;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (!is_wide(instruction)) continue;
+    ++i;  // its second half
+    const auto kind = static_cast<WideImmediate>(instruction.src_reg);
+    if (kind != WideImmediate::map && kind != WideImmediate::map_value) continue;
+    const auto index = static_cast<uint32_t>(instruction.imm);
+    if (index >= object_.maps.size()) return fail("it names a map that did not come with it");
+    const uint32_t id = object_.maps[index].kernel_id;
+    if (std::find(named.begin(), named.end(), id) == named.end()) named.push_back(id);
+  }
+  if (named.size() > std::min<size_t>(info.nr_map_ids, kUsedMapsMax) ||
+      !std::equal(named.begin(), named.end(), ids.begin()))
+    return fail("its maps are not those that the kernel has verified it with");
+  return {};
+}
+
 Result<void> XdpAttachment::make_programs() {
   std::vector<MapRef> refs;
   for (const auto& map : maps_) refs.push_back(map->ref());
@@ -77,6 +113,8 @@ Result<void> XdpAttachment::make_programs() {
     if (is_verified()) {
       const Result<ProgramTag> tag = check_program_tag(program.fd.get(), program.instructions);
       if (!tag) return fail("program {}: {}", program.name, tag.error().text);
+      if (Result<void> same = check_maps_of(program); !same)
+        return fail("program {}: {}", program.name, same.error().text);
       how.tag = *tag;
     }
     how.name = program.name;

@@ -51,6 +51,7 @@ class XdpAttachment {
   Result<void> make_programs();
   Result<void> fill_slots();
   Result<void> believe_map(ObjectMap& map) const;
+  Result<void> check_maps_of(const ObjectProgram& program) const;
   bool is_verified() const { return object_.programs.front().fd.valid(); }
 
   XdpObject object_;
