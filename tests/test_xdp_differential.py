@@ -1,18 +1,20 @@
 """XDP programs of other people, in the kernel and in our engines: the same packets, well-formed and
 broken, must end the same, and the maps must stay the same. `xdp_differential` compares.
 
-The objects are those of Debian's libxdp1, and the kernel's own selftests, built with clang from
-Debian's linux-source package. SLUICE_SELFTESTS names a folder where those are unpacked already
+The objects are those of Debian's libxdp1, our own xdp/oracle.bpf.c, and the kernel's selftests,
+built with clang from Debian's linux-source package. SLUICE_SELFTESTS names a folder where those are unpacked already
 (tools/testing/selftests/bpf)."""
 
 import glob
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 
 from lib import Skip, timeout
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 PACKETS = 500
 PACKETS_FULL = 20_000
 SECONDS_MAX = 3000
@@ -113,6 +115,17 @@ def unpack_selftests(env):
     return folder
 
 
+def compile_bpf(source, path, *flags):
+    """What the compiler said, empty if all is well."""
+    if shutil.which("clang-16") is None:
+        raise Skip("clang-16 is not installed")
+    machine = os.uname().machine
+    done = subprocess.run(["clang-16", "-target", "bpf", "-O2", "-g", "-mcpu=v3",
+                           f"-D__{machine}__", f"-I/usr/include/{machine}-linux-gnu", *flags,
+                           "-c", source, "-o", path], capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode != 0 else ""
+
+
 def build(env, folder, name):
     """The object of a selftest, or None where it does not compile."""
     types = env.path("types")
@@ -122,16 +135,24 @@ def build(env, folder, name):
             subprocess.run(["bpftool", "btf", "dump", "file", "/sys/kernel/btf/vmlinux", "format",
                             "c"], stdout=file, check=False)
     path = env.path(name + ".o")
-    machine = os.uname().machine
-    done = subprocess.run(["clang-16", "-target", "bpf", "-O2", "-g", "-mcpu=v3",
-                           f"-D__{machine}__", f"-I/usr/include/{machine}-linux-gnu",
-                           f"-I{types}", f"-I{folder}/progs", f"-I{folder}", "-c",
-                           f"{folder}/progs/{name}.c", "-o", path],
-                          capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        env.note(f"{name} does not compile: {done.stderr[:200]}")
+    fault = compile_bpf(f"{folder}/progs/{name}.c", path, f"-I{types}", f"-I{folder}/progs",
+                        f"-I{folder}")
+    if fault:
+        env.note(f"{name} does not compile: {fault[:200]}")
         return None
     return path
+
+
+@timeout(SECONDS_MAX)
+def test_programs_that_exercise_maps_helpers_and_calls_do_the_same_in_both(env):
+    path = env.path("oracle.o")
+    fault = compile_bpf(os.path.join(HERE, "xdp", "oracle.bpf.c"), path)
+    assert not fault, fault
+    wrong, agreed = [], []
+    for answer in compare(env, path):
+        judge(env, answer["program"], answer, wrong, agreed)
+    assert not wrong, "\n".join(wrong)
+    assert len(agreed) >= 5, f"only these were compared: {agreed}"
 
 
 @timeout(SECONDS_MAX)

@@ -198,7 +198,20 @@ Result<void> OracleObject::make_engines(const bpf_program* program) {
     auto made = XdpProgram::create(
         {code, refs}, {.engine = engines[engine].first, .helpers = engines[engine].second});
     if (!made) return fail("we refuse it: {}", made.error().text);
+    if (auto put = put_program(**made, engine, ::bpf_program__fd(program)); !put) return put;
     engines_.emplace_back(std::move(*made));
+  }
+  return {};
+}
+
+// The program itself is what its prog arrays hold, at index 0.
+Result<void> OracleObject::put_program(const XdpProgram& program, size_t engine, int fd) {
+  const uint32_t index = 0;
+  for (const Triple& map : maps_) {
+    if (map.ours[engine]->shape().type != BPF_MAP_TYPE_PROG_ARRAY) continue;
+    if (::bpf_map_update_elem(map.fd, &index, &fd, BPF_ANY) != 0 ||
+        map.ours[engine]->put_program(index, &program, 1) != 0)
+      return fail("map {} does not take the program", map.name);
   }
   return {};
 }

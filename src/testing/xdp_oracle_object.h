@@ -1,8 +1,9 @@
 // A program of an object file, in the kernel and in our engines at once, each with maps of its own.
 //
-// The maps begin with the same content. Then each packet must end the same, and the maps must stay
-// the same. Which keys a program looks for is found out by letting it: fill() runs packets through
-// the interpreter, writes down the keys, and gives random values to some of them.
+// The maps begin with the same content; a tail call finds the program itself at index 0. Then each
+// packet must end the same, and the maps must stay the same. Which keys a program looks for is
+// found out by letting it: fill() runs packets through the interpreter, writes down the keys, and
+// gives random values to some of them.
 //
 //   Result<std::unique_ptr<OracleObject>> object = OracleObject::load("filter.o", "filter", {});
 //   Result<void> filled = object->fill(packets, random);
@@ -64,6 +65,7 @@ class OracleObject {
   Result<void> open(const std::string& path, const std::string& program);
   Result<void> make_map(bpf_map* map);
   Result<void> make_engines(const bpf_program* program);
+  Result<void> put_program(const XdpProgram& program, size_t engine, int fd);
   Result<void> copy_globals(Triple& map);
   Result<void> put_everywhere(Triple& map, const std::vector<uint8_t>& key,
                               std::mt19937_64& random);

@@ -7,6 +7,7 @@
 // differs, 2 for wrong words, 77 if the kernel lets nobody load programs here; a program that the
 // kernel or our own check refuses has "refused" and changes nothing.
 #include <getopt.h>
+#include <linux/bpf.h>
 #include <sched.h>
 
 #include <cstdio>
@@ -131,7 +132,8 @@ bool compare_program(const Options& options, const std::string& program) {
         same = fail("packet {} {}: {}", i, hex_of(packet), outcome.error().text);
         break;
       }
-      ++verdicts[fmt::format("{}", outcome->returned)];
+      ++verdicts[outcome->returned <= XDP_REDIRECT ? fmt::format("{}", outcome->returned)
+                                                   : "other"];
       if (i % 1000 == 999 || i + 1 == options.packets) same = (*object)->compare_maps();
     }
     line["packets"] = options.packets;
