@@ -8,9 +8,10 @@
 #include "control/control_client.h"
 #include "control/option_schema.h"
 #include "control/xdp_map_json.h"
-#include "control/xdp_value_text.h"
+#include "control/xdp_map_types.h"
 #include "control/xdp_wire.h"
 #include "sluice_client.h"
+#include "xdp/btf_format.h"
 
 namespace sluice {
 namespace {
@@ -140,24 +141,54 @@ Result<void> list(const XdpWords& parsed) {
   return {};
 }
 
-// Of a daemon's answer; empty where it is no hexadecimal.
-std::string readable(const json& hex) {
-  const auto bytes = hex.is_string() ? bytes_of_hex(hex.get_ref<const std::string&>())
-                                     : std::optional<std::vector<uint8_t>>{};
-  return bytes ? value_text(*bytes) : "?";
+// Of a daemon's answer, which may be of another version.
+std::vector<uint8_t> bytes_in(const json& hex) {
+  if (!hex.is_string()) return {};
+  return bytes_of_hex(hex.get_ref<const std::string&>()).value_or(std::vector<uint8_t>{});
+}
+
+MapTypes types_of(const json& answer) {
+  return MapTypes(answer.value("map", json::object()).value("id", 0u));
 }
 
 void print_dump(const json& answer) {
+  const MapTypes types = types_of(answer);
   std::vector<std::vector<std::string>> rows = {{"KEY", "WORKER", "VALUE"}};
   for (const json& entry : answer.value("entries", json::array())) {
     const json values = entry.value("values", json::array());
     for (size_t copy = 0; copy < values.size(); ++copy)
-      rows.push_back({copy == 0 ? readable(entry.value("key", json())) : "",
-                      values.size() > 1 ? std::to_string(copy) : "-", readable(values[copy])});
+      rows.push_back({copy == 0 ? types.key_text(bytes_in(entry.value("key", json()))) : "",
+                      values.size() > 1 ? std::to_string(copy) : "-",
+                      types.value_text(bytes_in(values[copy]))});
   }
   fmt::print("{}", table_text(rows, {false, true, false}, output_has_colour()));
   fmt::print("{} entries{}\n", answer.value("entries", json::array()).size(),
              answer.value("truncated", false) ? " and more" : "");
+}
+
+// The daemon's answer, and what its bytes mean: "formatted" is as bpftool has it.
+void print_typed_json(json answer) {
+  const MapTypes types = types_of(answer);
+  const auto parsed = [](const std::string& text) {
+    return json::parse(text, nullptr, /*allow_exceptions=*/false);
+  };
+  for (json& entry : answer["entries"]) {
+    json values = json::array();
+    for (const json& value : entry.value("values", json::array()))
+      values.push_back(parsed(types.value_text(bytes_in(value))));
+    entry["formatted"] = {{"key", parsed(types.key_text(bytes_in(entry.value("key", json()))))},
+                          {"values", std::move(values)}};
+  }
+  print_json(answer);
+}
+
+// The bytes that the words from `begin` to `end` say, in hexadecimal.
+Result<std::string> hex_of_words(std::vector<std::string>::const_iterator begin,
+                                 std::vector<std::string>::const_iterator end, size_t bytes_wanted,
+                                 std::string_view what) {
+  const auto bytes = parse_bytes(fmt::format("{}", fmt::join(begin, end, " ")), bytes_wanted);
+  if (!bytes) return usage_failure("{}: {}", what, bytes.error().text);
+  return hex_of(*bytes);
 }
 
 Result<json> map_request(const XdpWords& parsed, std::string_view command, const json& dump) {
@@ -179,15 +210,14 @@ Result<json> map_request(const XdpWords& parsed, std::string_view command, const
     break;
   }
   const json map = dump.value("map", json::object());
-  const auto key = parse_value_text(std::vector(key_at + 1, has_value ? value_at : end),
-                                    map.value("key_bytes", 0u), "key");
+  const auto key =
+      hex_of_words(key_at + 1, has_value ? value_at : end, map.value("key_bytes", 0u), "key");
   if (!key) return key.error();
-  request["key"] = hex_of(*key);
+  request["key"] = *key;
   if (!has_value) return request;
-  const auto value =
-      parse_value_text(std::vector(value_at + 1, end), map.value("value_bytes", 0u), "value");
+  const auto value = hex_of_words(value_at + 1, end, map.value("value_bytes", 0u), "value");
   if (!value) return value.error();
-  request["value"] = hex_of(*value);
+  request["value"] = *value;
   return request;
 }
 
@@ -204,7 +234,7 @@ Result<void> map_command(const XdpWords& parsed) {
   const auto answer = ask_daemon(parsed.client.control_path, shape_request, {});
   if (!answer) return answer.error();
   if (dumps) {
-    parsed.client.as_json ? print_json(*answer) : print_dump(*answer);
+    parsed.client.as_json ? print_typed_json(*answer) : print_dump(*answer);
     return {};
   }
   const auto request = map_request(parsed, command, *answer);

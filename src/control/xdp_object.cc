@@ -102,12 +102,11 @@ class Loader {
   }
 
   Result<void> open() {
+    if (::access(request_.path.c_str(), R_OK) != 0) return refuse("{}", errno_text(errno));
     handle_.reset(bpf_object__open_file(request_.path.c_str(), nullptr));
     if (handle_) return {};
-    const int error = errno;
-    if (error == ENOENT || error == EACCES || error == EISDIR)
-      return refuse("{}", errno_text(error));
-    return refuse("this is no BPF object file that libbpf can read: {}", first_line(libbpf_words));
+    const std::string why = libbpf_words.empty() ? errno_text(errno) : first_line(libbpf_words);
+    return refuse("this is no BPF object file that libbpf can read: {}", why);
   }
 
   static bool is_xdp(const bpf_program* program) {

@@ -249,6 +249,19 @@ std::optional<Bytes> parse_address(const std::string& word) {
   return bytes;
 }
 
+// 52:54:00:12:34:56
+std::optional<Bytes> parse_hardware_address(const std::string& word) {
+  constexpr size_t kTextBytes = 17;
+  if (word.size() != kTextBytes) return {};
+  Bytes bytes;
+  for (size_t at = 0; at < kTextBytes; at += 3) {
+    const std::optional<uint64_t> byte = parse_number(std::string_view(word).substr(at, 2), 16);
+    if (!byte || (at + 2 < kTextBytes && word[at + 2] != ':')) return {};
+    bytes.push_back(static_cast<uint8_t>(*byte));
+  }
+  return bytes;
+}
+
 std::optional<Bytes> parse_prefix(const std::string& word) {
   const size_t slash = word.find('/');
   if (slash == std::string::npos) return {};
@@ -267,7 +280,8 @@ std::optional<Bytes> parse_words(std::span<const std::string> words, size_t size
   if (words[0] == "hex") return parse_list(words.subspan(1), 16);
   if (words.size() == 1) {
     for (const std::optional<Bytes>& bytes :
-         {parse_integer(words[0], size), parse_prefix(words[0]), parse_address(words[0])}) {
+         {parse_integer(words[0], size), parse_prefix(words[0]), parse_address(words[0]),
+          parse_hardware_address(words[0])}) {
       if (bytes) return bytes;
     }
   }
@@ -302,7 +316,7 @@ Result<std::vector<uint8_t>> parse_bytes(std::string_view text, size_t size) {
   if (!bytes) {
     return usage_failure(
         "\"{}\" is no value: write \"hex 01 02\", bytes in decimal, a number, an "
-        "address, or a prefix",
+        "address (of IP or of hardware), or a prefix",
         text);
   }
   if (bytes->size() != size) {

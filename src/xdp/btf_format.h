@@ -8,6 +8,7 @@
 //   10 0 0 1             bytes in decimal (or 0x0a), as many as there must be
 //   1234  -1  0x4d2      a number, where 1, 2, 4 or 8 bytes are wanted; of this machine's order
 //   10.0.0.1  fe80::1    an address, where 4 or 16 bytes are wanted; of the network's order
+//   52:54:00:12:34:56    a hardware address
 //   10.0.0.0/8           a prefix, for the key of an LPM trie: its length, then the address
 //
 // BTF is foreign data: what does not fit into the bytes, or nests too deeply, is an error. Not for
