@@ -151,7 +151,15 @@ MapTypes types_of(const json& answer) {
   return MapTypes(answer.value("map", json::object()).value("id", 0u));
 }
 
+// What programs wrote to a ring buffer or a perf event array: one line a record.
+void print_records(const json& answer) {
+  for (const json& record : answer["records"])
+    fmt::print("worker {}: {}\n", text_of(record, "worker"), text_of(record, "bytes"));
+  fmt::print("{} records, {} lost\n", answer["records"].size(), text_of(answer, "lost"));
+}
+
 void print_dump(const json& answer) {
+  if (answer.contains("records") && answer["records"].is_array()) return print_records(answer);
   const MapTypes types = types_of(answer);
   std::vector<std::vector<std::string>> rows = {{"KEY", "WORKER", "VALUE"}};
   for (const json& entry : answer.value("entries", json::array())) {

@@ -309,3 +309,21 @@ def test_verdicts_are_carried_out(env):
     assert counted == {"aborted": 2, "drop": 1, "tx": 1, "redirect": 1, "unknown": 1}, counted
     drops = daemon.drops("t0")
     assert drops == {"xdp_drop": 1, "xdp_aborted": 2, "xdp_unknown_verdict": 1}, drops
+
+
+@timeout(60)
+def test_what_programs_write_to_rings_comes_out_once(env):
+    socket = env.path("vm0.sock")
+    daemon = Daemon(env, ["--vm", f"vm0,socket={socket}", "--null", "n0", "--connect", "vm0:n0",
+                          "--xdp", f"vm0,object={of_tests(env, 'records')}"])
+    xdp = Xdp(env, daemon)
+    Pktgen(env, socket, "txonly", "--count", 20, "--size", 100).wait(20)
+    for name in ("lengths", "events"):
+        answer = json.loads(xdp.run("map", "dump", "vm0", name, "--json"))
+        assert [record["bytes"] for record in answer["records"]] == ["64000000"] * 20, answer
+        assert answer["lost"] == 0
+        assert "0 records, 0 lost" in xdp.run("map", "dump", "vm0", name)
+    # A ring of 4096 bytes has no room for a thousand records; what was lost is counted.
+    Pktgen(env, socket, "txonly", "--count", 1000, "--size", 100).wait(20)
+    answer = json.loads(xdp.run("map", "dump", "vm0", "lengths", "--json"))
+    assert len(answer["records"]) + answer["lost"] == 1000 and answer["lost"] > 0, answer["lost"]

@@ -76,7 +76,26 @@ json map_json(const XdpMap& map) {
           {"flags", shape.flags}};
 }
 
+bool holds_records(const XdpMap& map) {
+  return map.shape().type == BPF_MAP_TYPE_RINGBUF ||
+         map.shape().type == BPF_MAP_TYPE_PERF_EVENT_ARRAY;
+}
+
+// Bounded by what the map holds: it is emptied into memory of its own first.
+json records_json(XdpMap& map) {
+  json records = json::array();
+  map.drain([&records](uint32_t worker, std::span<const uint8_t> bytes) {
+    if (records.size() < kEntriesMax)
+      records.push_back({{"worker", worker}, {"bytes", hex_of(bytes)}});
+  });
+  return {{"map", map_json(map)},
+          {"entries", json::array()},
+          {"records", std::move(records)},
+          {"lost", map.dropped()}};
+}
+
 json dump_json(XdpMap& map) {
+  if (holds_records(map)) return records_json(map);
   const size_t key_bytes = map.shape().key_size;
   std::vector<uint8_t> key(key_bytes), next(key_bytes), value(map.value_bytes());
   json entries = json::array();

@@ -12,7 +12,9 @@ namespace sluice {
 // Type, sizes and flags.
 nlohmann::json map_json(const XdpMap& map);
 // {"map":{…},"entries":[{"key":"01000000","values":["…"]}],"truncated":false}: one value a copy, so
-// several only of per-CPU maps.
+// several only of per-CPU maps. Of a ring buffer or a perf event array it is what programs have
+// written since the last time, which is gone then: "records":[{"worker":0,"bytes":"…"}] and
+// "lost", how many found no room in all.
 nlohmann::json dump_json(XdpMap& map);
 // {"key","value"} and perhaps "flags" ("any", "noexist", "exist"). One value is for every copy.
 Result<void> update_from_json(XdpMap& map, const nlohmann::json& request);

@@ -116,19 +116,10 @@ void XdpPath::redirect_all(const XdpSource& source, PortQueue& from, FrameBatch&
 // rare and a copy is short.
 void XdpPath::broadcast(Frame& frame, const RedirectTarget& target, const XdpSource& source,
                         PortQueue& from, FrameCache& cache) {
-  std::array<uint8_t, 8> key{}, next{};
-  std::array<uint8_t, 64> value{};
-  const bool fits = target.map != nullptr && target.map->shape().key_size <= key.size() &&
-                    target.map->value_bytes() <= value.size();
-  int status = fits ? target.map->next_key(nullptr, next.data()) : -1;
-  const size_t bound = fits ? target.map->shape().max_entries : 0;
+  const uint32_t slots = target.map != nullptr ? target.map->port_slots() : 0;
   size_t copies = 0;
-  for (size_t i = 0; status == 0 && i < bound; ++i) {
-    key = next;
-    uint32_t number = 0;
-    if (target.map->read(key.data(), value.data()) == 0)
-      std::memcpy(&number, value.data(), sizeof number);
-    status = target.map->next_key(key.data(), next.data());
+  for (uint32_t i = 0; i < slots; ++i) {  // bounded by the map
+    const uint32_t number = target.map->port_at(i);
     if (number == 0 || (target.exclude_ingress && number == source.port_number)) continue;
     PortQueue* to = queue_of(number, source.queue_index);
     Frame* copy = to != nullptr ? copy_of(frame, cache) : nullptr;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "xdp/map.h"
+
 namespace sluice {
 namespace {
 
@@ -152,6 +154,37 @@ TEST_F(XdpPathTest, AFrameThatIsNotWholeIsDroppedUnseen) {
   run();
   EXPECT_TRUE(batch.empty());
   EXPECT_EQ(dropped(source.received(), DropReason::xdp_frame_too_big), 1u);
+}
+
+TEST_F(XdpPathTest, ABroadcastReachesEveryPortOfTheMapButItsOwn) {
+  auto map = create_map({.type = BPF_MAP_TYPE_DEVMAP,
+                         .key_size = 4,
+                         .value_size = 4,
+                         .max_entries = 8,
+                         .name = "ports"},
+                        {});
+  ASSERT_TRUE(map);
+  for (const uint32_t port : {1u, 2u}) ASSERT_EQ((*map)->update(&port, &port, BPF_ANY), 0);
+  const std::vector<MapRef> refs = {(*map)->ref()};
+  for (const bool excludes_ingress : {false, true}) {
+    source.sent.clear();
+    other.sent.clear();
+    const int32_t flags = BPF_F_BROADCAST | (excludes_ingress ? BPF_F_EXCLUDE_INGRESS : 0);
+    const std::vector<Instruction> code = {
+        {BPF_LD | BPF_DW | BPF_IMM, 1, uint8_t(WideImmediate::map), 0, 0},
+        {},
+        {BPF_ALU64 | BPF_MOV | BPF_K, 2, 0, 0, 0},
+        {BPF_ALU64 | BPF_MOV | BPF_K, 3, 0, 0, flags},
+        {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_redirect_map},
+        {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+    program = std::move(*XdpProgram::create({code, refs}, {}));
+    added = 0;
+    add(0);
+    run();
+    EXPECT_EQ(source.sent, excludes_ingress ? Numbers{} : Numbers{0});
+    EXPECT_EQ(other.sent, (Numbers{0}));
+  }
+  program.reset();
 }
 
 }  // namespace
