@@ -13,7 +13,7 @@ help:
 	@echo "sluice: a userspace packet fast path for virtual machines"
 	@echo
 	@echo "Start here"
-	@echo "  make demo       build, boot a small Linux guest, show its traffic both ways (a minute)"
+	@echo "  make demo       build, boot a small Linux guest, show its traffic both ways, and behind an XDP program"
 	@echo "  make build      the program at build/release/sluice; then: build/release/sluice run --help"
 	@echo
 	@echo "While you change it"

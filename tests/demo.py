@@ -2,8 +2,9 @@
 """What `make demo` shows: a real Linux guest, its virtio driver, the daemon, a TAP, traffic both ways.
 
 The guest is User-Mode Linux, a Linux kernel as an ordinary process, which needs neither KVM nor an
-image. Guest, daemon and TAP live in namespaces of their own; the host's network is not touched. All of
-it is gone at the end, also after Ctrl-C. Exit status 0 says that traffic went both ways.
+image. Guest, daemon and TAP live in namespaces of their own; the host's network is not touched. Then the
+same behind an XDP program of examples/xdp, which blocks the guest and lets it through again. All of it is
+gone at the end, also after Ctrl-C. Exit status 0 says that everything worked.
 
     tests/demo.py [--sluice PATH]
 """
@@ -12,6 +13,7 @@ import argparse
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -20,7 +22,7 @@ sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 
 from lib import Env, Skip  # noqa: E402
-from lib.daemon import Daemon  # noqa: E402
+from lib.daemon import Daemon, run_sluice  # noqa: E402
 from lib.netns import Netns  # noqa: E402
 from lib.traffic import FROM_GUEST, TO_GUEST, Wire  # noqa: E402
 from lib.uml import KERNEL, Uml  # noqa: E402
@@ -31,7 +33,8 @@ SECONDS_MAX = 170
 HOST_V4, GUEST_V4 = "10.99.0.1", "10.99.0.2"
 HOST_V6, GUEST_V6 = "fd99::1", "fd99::2"
 NEEDED = {"ip": "iproute2", "iperf3": "iperf3", "ping": "iputils-ping", "unshare": "util-linux",
-          "gcc": "gcc", KERNEL: "user-mode-linux"}
+          "gcc": "gcc", "clang-16": "clang-16", "make": "make", KERNEL: "user-mode-linux"}
+EXAMPLES = os.path.join(HERE, "..", "examples", "xdp")
 
 
 class Screen:
@@ -115,6 +118,49 @@ def show(screen, env):
     daemon.stop()
     screen.good("guest and daemon ended cleanly")
     screen.table(rows)
+    show_program(screen, env)
+
+
+def show_program(screen, env):
+    """The same behind an XDP program, from the first packet on."""
+    screen.step("compiling examples/xdp/drop_sources.bpf.c: an XDP program like any other")
+    subprocess.run(["make", "-s", "-C", EXAMPLES, f"OUT={env.path('xdp')}"], check=True, timeout=60,
+                   stdout=subprocess.DEVNULL)
+    ns = Netns(env)
+    socket = env.path("vm1.sock")
+    arguments = ["--vm", f"vm0,socket={socket}", "--tap", "t0,ifname=tap0", "--connect", "vm0:t0",
+                 "--xdp", f"vm0,object={env.path('xdp')}/drop_sources.bpf.o"]
+    screen.step("sluice run " + " ".join(arguments))
+    daemon = Daemon(env, arguments, ns)
+    ns.tap_up("tap0", HOST_V4 + "/24")
+    guest = Uml(env, socket)
+    guest.configure("52:54:00:99:00:02", GUEST_V4 + "/24")
+    guest.wait_link()
+    wire = Wire(guest, ns, "tap0", HOST_V4)
+    wire.wait_reachable()
+    wire.ping(PINGS, FROM_GUEST)
+    screen.good(f"the guest is up again, each of its frames goes through the program; {PINGS} of {PINGS} "
+                "pings answered")
+
+    def set_blocked(value):
+        words = ["xdp", "map", "update", "vm0", "blocked", "key", GUEST_V4 + "/32", "value", value]
+        screen.step("sluice " + " ".join(words))
+        done = run_sluice(env, [*words, "--control", daemon.control])
+        assert done.returncode == 0, done.stderr
+
+    set_blocked("1")
+    before = daemon.drops("vm0").get("xdp_drop", 0)
+    guest.run(f"ping -c 10 -i 0.05 -W 0.2 -q {HOST_V4}", check=False)
+    dropped = daemon.drops("vm0").get("xdp_drop", 0) - before
+    assert dropped == 10, f"{dropped} of 10 pings were dropped"
+    screen.good("10 of 10 pings dropped, before the kernel saw anything of them")
+    set_blocked("0")
+    wire.ping(PINGS, FROM_GUEST)
+    screen.good(f"{PINGS} of {PINGS} answered again")
+    print()
+    print(run_sluice(env, ["xdp", "list", "--control", daemon.control]).stdout)
+    guest.poweroff()
+    daemon.stop()
 
 
 def figures(daemon, speeds):

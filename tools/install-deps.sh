@@ -15,12 +15,12 @@ build="g++ cmake ninja-build make ccache python3
        libbpf-dev libmd-dev libxbyak-dev pkg-config
        libgtest-dev libgmock-dev libbenchmark-dev"
 # A guest that is an ordinary process, and the tools that look at its traffic.
-demo="user-mode-linux iproute2 iputils-ping iperf3 kmod util-linux procps"
+demo="user-mode-linux iproute2 iputils-ping iperf3 kmod util-linux procps clang-16"
 # testpmd; a whole machine with a kernel and a root made from packages; the fuzzers' compiler; lint.
 all="dpdk dpdk-dev librte-net-virtio23 librte-net-vhost23 librte-net-tap23
      qemu-system-x86 linux-image-amd64 busybox-static cpio
      ethtool tcpdump socat bpftool valgrind
-     clang-16 libclang-rt-16-dev llvm-16 clang-format clang-tidy"
+     libclang-rt-16-dev llvm-16 clang-format clang-tidy"
 
 level=all
 list_only=no
