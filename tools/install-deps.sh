@@ -19,7 +19,7 @@ demo="user-mode-linux iproute2 iputils-ping iperf3 kmod util-linux procps clang-
 # testpmd; a whole machine with a kernel and a root made from packages; the fuzzers' compiler; lint.
 all="dpdk dpdk-dev librte-net-virtio23 librte-net-vhost23 librte-net-tap23
      qemu-system-x86 linux-image-amd64 busybox-static cpio
-     ethtool tcpdump socat bpftool valgrind
+     ethtool tcpdump socat bpftool valgrind libxdp1
      libclang-rt-16-dev llvm-16 clang-format clang-tidy"
 
 level=all

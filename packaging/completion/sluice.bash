@@ -133,7 +133,7 @@ _sluice_option() {
       words="attach replace detach list map --json --verbose --control --help"
       if [[ ${SLUICE_WORDS[2]} == map ]]; then words="dump update delete key value any noexist exist"; fi
       ;;
-    bench) words="--list --rounds --seconds --json --report --help s4-napi-tx s2-batch rings" ;;
+    bench) words="--list --rounds --seconds --json --report --help s4-napi-tx s2-batch xdp-run rings" ;;
     stats) words="--control --json --watch --help" ;;
     ports) words="--control --json --help" ;;
     tap)

@@ -35,6 +35,7 @@ const Benchmark* find_benchmark(std::string_view name);
 // In files of their own, bench_<name>.cc.
 Result<Report> bench_napi_tx(const BenchOptions& options);
 Result<Report> bench_xdp_batch(const BenchOptions& options);
+Result<Report> bench_xdp_run(const BenchOptions& options);
 Result<Report> bench_rings(const BenchOptions& options);
 
 }  // namespace sluice
