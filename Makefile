@@ -7,7 +7,7 @@ BUILD = build/$(PRESET)
 AS_ROOT = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-demo deps-all build demo test test-full bench lint format install soak clean
+.PHONY: help deps deps-demo deps-all deps-full build demo test test-full bench lint format install soak clean
 
 help:
 	@echo "sluice: a userspace packet fast path for virtual machines"
@@ -51,7 +51,10 @@ demo: deps-demo
 test: deps-all
 	@tools/run_tests.py
 
-test-full: deps-all
+deps-full:
+	@tools/install-deps.sh --full
+
+test-full: deps-full
 	@tools/run_tests.py --full
 
 soak: deps-all

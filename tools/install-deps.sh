@@ -4,6 +4,7 @@
 #   tools/install-deps.sh --build   what `make build` needs
 #   tools/install-deps.sh --demo    that, and the guest of `make demo`
 #   tools/install-deps.sh --all     that, and what the tests, fuzzers and `make lint` need (default)
+#   tools/install-deps.sh --full    that, and the kernel's source, for `make test-full`
 #   tools/install-deps.sh --list    prints the packages of a level (`--all --list`), installs nothing
 #
 # Says what it does, installs only what is missing, and may be run any number of times. Needs root
@@ -22,18 +23,21 @@ all="dpdk dpdk-dev librte-net-virtio23 librte-net-vhost23 librte-net-tap23
      ethtool tcpdump socat bpftool valgrind libxdp1
      libclang-rt-16-dev llvm-16 clang-format clang-tidy"
 
+# The kernel's own XDP programs, for the full run: they end in it as they do in us.
+full="linux-source-6.1"
+
 level=all
 list_only=no
 for argument in "$@"; do
   case $argument in
-    --build | --demo | --all) level=${argument#--} ;;
+    --build | --demo | --all | --full) level=${argument#--} ;;
     --list) list_only=yes ;;
     -h | --help)
       sed -n '2,/^set -eu/{/^set -eu/d;s/^# \{0,1\}//;p}' "$0"
       exit 0
       ;;
     *)
-      echo "install-deps: unknown option $argument: use --build, --demo, --all or --list" >&2
+      echo "install-deps: unknown option $argument: use --build, --demo, --all, --full or --list" >&2
       exit 2
       ;;
   esac
@@ -41,7 +45,8 @@ done
 
 wanted=$build
 [ "$level" = build ] || wanted="$wanted $demo"
-[ "$level" = all ] && wanted="$wanted $all"
+case $level in all | full) wanted="$wanted $all" ;; esac
+[ "$level" != full ] || wanted="$wanted $full"
 if [ "$list_only" = yes ]; then
   printf '%s\n' $wanted
   exit 0
