@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "control/option_schema.h"
+
 namespace sluice {
 namespace {
 
@@ -35,9 +37,12 @@ std::optional<uint64_t> number_at(const json& object, const char* key, uint64_t 
   return value;
 }
 
+// Names go into the log and into answers: fit for one line.
 std::string text_at(const json& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+  return found != object.end() && found->is_string()
+             ? printable(found->get_ref<const std::string&>())
+             : "";
 }
 
 std::optional<MapShape> shape_from_json(const json& object) {

@@ -66,6 +66,16 @@ TEST_F(XdpWire, BringsEverythingOver) {
   EXPECT_EQ(object->slots[0].index, 3u);
 }
 
+TEST_F(XdpWire, TakesNamesInOneLineOnly) {
+  description_["path"] = "a.o\n12:00 error: \x1b[31mforged";
+  description_["programs"][0]["name"] = "x\ny";
+  const auto object = object_from_wire(description_, fds_);
+  ASSERT_TRUE(object);
+  for (const std::string& text : {object->path, object->programs[0].name}) {
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+    EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  }
+}
 TEST_F(XdpWire, RefusesADescriptorTooFewOrTooMany) {
   fds_.emplace_back(some_file());
   EXPECT_THAT(refusal(), HasSubstr("5 descriptors"));
