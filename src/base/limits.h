@@ -61,4 +61,10 @@ inline constexpr size_t kMemoryTableRegionsMax = 8;
 // VM ports of one daemon; bounds the table that the SIGBUS handler walks.
 inline constexpr size_t kVmPortsMax = 256;
 
+// Memory of the maps of one XDP program, those aside that are the kernel's own. The control thread
+// makes them while an attach waits, half a second at this size.
+inline constexpr uint64_t kXdpMapBytesMax = uint64_t{512} << 20;
+// How long a dump of a map may keep the control thread; what has not been read by then is left out.
+inline constexpr uint64_t kXdpDumpNsMax = 300'000'000;
+
 }  // namespace sluice

@@ -7,12 +7,26 @@
 #include <cerrno>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "xdp/map_array.h"
 
 namespace sluice {
 namespace {
 
 constexpr uint32_t kUsedMapsMax = 64;  // of the kernel's
+
+// What a map of ours takes, about: keys, values and what links them. Everything is there from the
+// start, so that no program ever waits for memory.
+uint64_t bytes_of(const MapShape& shape, uint32_t worker_count) {
+  constexpr uint64_t kLinkBytes = 32;
+  const uint64_t key = (uint64_t{shape.key_size} + 7) / 8 * 8;
+  const uint64_t value = (uint64_t{shape.value_size} + 7) / 8 * 8;
+  if (shape.type == BPF_MAP_TYPE_RINGBUF) return shape.max_entries;
+  const bool is_per_cpu = shape.type == BPF_MAP_TYPE_PERCPU_ARRAY ||
+                          shape.type == BPF_MAP_TYPE_PERCPU_HASH ||
+                          shape.type == BPF_MAP_TYPE_LRU_PERCPU_HASH;
+  return shape.max_entries * (key + value * (is_per_cpu ? worker_count : 1) + kLinkBytes);
+}
 
 }  // namespace
 
@@ -53,12 +67,17 @@ Result<void> XdpAttachment::believe_map(ObjectMap& map) const {
 }
 
 Result<void> XdpAttachment::make_maps(const AttachmentOptions& options) {
+  uint64_t bytes = 0;
   for (ObjectMap& map : object_.maps) {
     if (is_verified()) {
       if (Result<void> believed = believe_map(map); !believed) return believed;
     }
     const bool is_shared = is_verified() && map.shape.type == BPF_MAP_TYPE_ARRAY &&
                            (map.shape.flags & BPF_F_MMAPABLE) != 0;
+    if (!is_shared) bytes += bytes_of(map.shape, options.worker_count);
+    if (bytes > kXdpMapBytesMax)
+      return fail("map {}: with {} entries the program's maps take more than {} MiB: fewer entries",
+                  map.shape.name, map.shape.max_entries, kXdpMapBytesMax >> 20);
     Result<std::unique_ptr<XdpMap>> made =
         is_shared
             ? create_array_over(map.fd.get())

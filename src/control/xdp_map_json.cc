@@ -2,6 +2,9 @@
 
 #include <cerrno>
 
+#include "base/clock.h"
+#include "base/limits.h"
+
 namespace sluice {
 namespace {
 
@@ -104,7 +107,11 @@ json dump_json(XdpMap& map) {
   int status = map.next_key(nullptr, next.data());
   // Keys that come and go meanwhile may show twice or not at all; more than fit are not shown.
   const size_t bound = std::min<size_t>(map.shape().max_entries, kEntriesMax);
+  const uint64_t end_ns = monotonic_ns() + kXdpDumpNsMax;
+  bool is_late = false;
   for (; status == 0 && entries.size() < bound; status = map.next_key(key.data(), next.data())) {
+    is_late = monotonic_ns() > end_ns;
+    if (is_late) break;
     key = next;
     if (map.read(key.data(), value.data()) != 0) continue;
     json values = json::array();
@@ -112,7 +119,7 @@ json dump_json(XdpMap& map) {
       values.push_back(hex_of(std::span(value).subspan(copy * copy_bytes, map.shape().value_size)));
     entries.push_back({{"key", hex_of(key)}, {"values", std::move(values)}});
   }
-  const bool is_truncated = entries.size() == kEntriesMax && status == 0;
+  const bool is_truncated = is_late || (entries.size() == kEntriesMax && status == 0);
   return {{"map", map_json(map)}, {"entries", std::move(entries)}, {"truncated", is_truncated}};
 }
 
