@@ -166,7 +166,8 @@ std::string ControlSocket::answer_to(std::string_view request, std::vector<Fd>& 
   if (name == "ports") return one_line(source_.ports());
   if (auto answer = source_.command(name, parsed, fds)) return one_line(*answer);
   return error_line(
-      fmt::format("unknown command '{}': this daemon knows stats and ports", printable(name)));
+      fmt::format("unknown command '{}': this daemon knows stats, ports and those of `sluice xdp`",
+                  printable(name)));
 }
 
 }  // namespace sluice

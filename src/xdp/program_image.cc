@@ -33,6 +33,7 @@ class Checker {
     for (auto step : {&Checker::check_each, &Checker::find_subprograms, &Checker::check_jumps})
       if (Result<void> result = (this->*step)(); !result) return fail(result.error());
     find_lookups();
+    if (Result<void> result = check_map_reads(); !result) return fail(result.error());
     return std::move(image_);
   }
 
@@ -180,6 +181,46 @@ class Checker {
         in_r1 = ProgramImage::kNoMap;
       }
     }
+  }
+
+  // The verifier lets a program read the kernel's description of a map (struct bpf_map) through the
+  // map's address; ours lies elsewhere and looks otherwise. Followed on straight ways only: what is
+  // known of a register ends where others jump to.
+  Result<void> check_map_reads() const {
+    uint32_t holds_map = 0;  // a bit a register
+    for (size_t i = 0; i < count(); ++i) {
+      const Instruction& instruction = image_.instructions[i];
+      if (is_second_half_[i]) continue;
+      if (is_target_[i] || std::binary_search(starts_.begin(), starts_.end(), i)) holds_map = 0;
+      const uint32_t to = 1u << instruction.dst_reg;
+      const bool from_map = (holds_map >> instruction.src_reg & 1) != 0;
+      switch (class_of(instruction)) {
+        case BPF_LD:
+          holds_map = named_map_[i] != ProgramImage::kNoMap ? holds_map | to : holds_map & ~to;
+          break;
+        case BPF_LDX:
+          if (from_map)
+            return refuse(i,
+                          "it reads the kernel's description of a map, which is not "
+                          "there: only helpers can use a map's address");
+          holds_map &= ~to;
+          break;
+        case BPF_ALU64:
+          if (operation_of(instruction) != BPF_MOV) break;  // arithmetic leaves what it was
+          holds_map = uses_register(instruction) && from_map ? holds_map | to : holds_map & ~to;
+          break;
+        case BPF_ALU:
+          holds_map &= ~to;
+          break;
+        case BPF_JMP:
+          if (is_call(instruction) || is_call_by_register(instruction)) holds_map &= ~0x3fu;
+          if (is_goto(instruction) || is_exit(instruction)) holds_map = 0;
+          break;
+        default:
+          break;
+      }
+    }
+    return {};
   }
 
   static bool may_write_r1(const Instruction& instruction) {

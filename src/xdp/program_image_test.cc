@@ -104,6 +104,26 @@ TEST_F(LookupKnowledge, EndsAtACall) {
             ProgramImage::kNoMap);
 }
 
+TEST(ProgramImage, NothingIsReadThroughAMapsAddress) {
+  const std::vector<MapRef> maps(1);
+  const std::vector<Instruction> map = load_map(1, 0);
+  const std::vector<Instruction> direct = {map[0], map[1], load(8, 0, 1, 56), exit_now()};
+  const std::vector<Instruction> copied = {map[0],
+                                           map[1],
+                                           {BPF_ALU64 | BPF_MOV | BPF_X, 6, 1, 0, 0},
+                                           {BPF_ALU64 | BPF_ADD | BPF_K, 6, 0, 0, 8},
+                                           load(8, 0, 6, 0),
+                                           exit_now()};
+  for (const auto& code : {direct, copied}) {
+    const Result<ProgramImage> image = check_image({code, maps}, no_helpers());
+    ASSERT_FALSE(image);
+    EXPECT_THAT(image.error().text, HasSubstr("description of a map"));
+  }
+  const std::vector<Instruction> overwritten = {map[0], map[1], mov(1, 0), load(8, 0, 1, 0),
+                                                exit_now()};
+  EXPECT_TRUE(check_image({overwritten, maps}, no_helpers()));
+}
+
 TEST(ProgramImage, AGlobalMustLieInItsMap) {
   uint8_t memory[64];
   MapRef ref;
