@@ -6,11 +6,14 @@
 //     |  headroom 256 B  |  data, up to 3520 B            |  tailroom 320 B  |
 //                        ^ data()            ^ data() + head_bytes
 //
-// What does not fit goes on in a tail, of one of two kinds:
+// What does not fit goes on in a tail, of one of three kinds:
 //   spans  guest memory by reference, for packets from a guest. They are valid until the source's
 //          finish_breath(), so such a packet leaves within its breath or is dropped: it never
 //          waits.
 //   slab   one 68 KiB buffer of the pool, for packets towards a guest, or copies of spans.
+//   frames the data of further frames, which belong to this one: small packets of one flow that
+//   were
+//          merged, their bytes left where they were.
 //
 // The handle (this class, one cache line) lives outside the chunk, so that a program which writes
 // over the whole chunk cannot touch it. Frames belong to a FrameCache; whoever takes one gives it
@@ -64,7 +67,7 @@ enum class FrameResult : uint8_t {
   dropped,  // will never be sent; drop_reason() says why
 };
 
-enum class TailKind : uint8_t { none, spans, slab };
+enum class TailKind : uint8_t { none, spans, slab, frames };
 
 struct Slab {
   uint8_t* data = nullptr;  // kSlabBytes
@@ -114,6 +117,28 @@ class alignas(64) Frame {
     tail_kind_ = TailKind::slab;
     slab_ = slab;
   }
+  // The packet goes on with all of `frame`, a single one, behind what it has: none or other frames.
+  // It belongs to this packet from now on, and is given back with it.
+  void append_frame(Frame* frame) {
+    SLUICE_ASSERT(frame->is_single() && frame != this);
+    if (tail_kind_ == TailKind::none) {
+      tail_kind_ = TailKind::frames;
+      first_appended_ = frame;
+    } else {
+      SLUICE_ASSERT(tail_kind_ == TailKind::frames);
+      link_->link_ = frame;
+    }
+    link_ = frame;  // the last one
+    frame->link_ = nullptr;
+    packet_bytes_ += frame->head_bytes_;
+  }
+  // Of a tail of frames: the first one. Each leads to the next; behind the last there is none.
+  Frame* first_appended() const {
+    SLUICE_ASSERT(tail_kind_ == TailKind::frames);
+    return first_appended_;
+  }
+  // Of a frame within such a tail.
+  Frame* next_appended() const { return link_; }
   std::span<const GuestSpan> spans() const {
     SLUICE_ASSERT(tail_kind_ == TailKind::spans);
     return {spans_, span_count_};
@@ -159,7 +184,9 @@ class alignas(64) Frame {
   union {
     const GuestSpan* spans_;
     Slab* slab_ = nullptr;
+    Frame* first_appended_;
   };
+  Frame* link_ = nullptr;  // of a packet: the last appended frame; of an appended one: the next
   uint32_t packet_bytes_ = 0;
   uint16_t data_offset_ = kHeadroomBytes;
   uint16_t head_bytes_ = 0;
@@ -172,6 +199,33 @@ class alignas(64) Frame {
   OffloadMeta offload_;
 };
 static_assert(sizeof(Frame) == 64, "one cache line a handle");
+
+// Calls `sink(const uint8_t* bytes, size_t count)` for the packet's parts in their order: at most
+// 1 + kPacketSpansMax or 1 + kBatchFramesMax. Parts in guest memory may change while they are read.
+template <typename Sink>
+void for_each_part(const Frame& frame, Sink&& sink) {
+  sink(frame.data(), frame.head_bytes());
+  switch (frame.tail_kind()) {
+    case TailKind::none:
+      break;
+    case TailKind::slab:
+      sink(static_cast<const uint8_t*>(frame.slab()->data), frame.tail_bytes());
+      break;
+    case TailKind::spans:
+      for (const GuestSpan& span : frame.spans()) {
+        const iovec piece = span.to_iovec();
+        sink(static_cast<const uint8_t*>(piece.iov_base), piece.iov_len);
+      }
+      break;
+    case TailKind::frames:
+      for (const Frame* part = frame.first_appended(); part != nullptr;
+           part = part->next_appended())
+        sink(part->data(), part->head_bytes());
+      break;
+  }
+}
+inline constexpr size_t kPacketPartsMax =
+    1 + (kPacketSpansMax > kBatchFramesMax ? kPacketSpansMax : kBatchFramesMax);
 
 class FrameBatch {
  public:

@@ -125,6 +125,18 @@ void FramePool::give_slab(Slab* slab) {
 
 FrameCache::~FrameCache() { pool_.give_frames(frames_.data(), count_); }
 
+void FrameCache::give_tail(Frame* frame) {
+  if (frame->tail_kind() == TailKind::slab) {
+    give_slab(frame->slab());
+    return;
+  }
+  for (Frame* part = frame->first_appended(); part != nullptr;) {  // at most a batch
+    Frame* const next = part->next_appended();
+    give(part);
+    part = next;
+  }
+}
+
 bool FrameCache::refill() {
   count_ = pool_.take_frames(frames_.data(), kBatchFramesMax);
   return count_ > 0;

@@ -81,8 +81,8 @@ class FrameCache {
     return frame;
   }
   void give(Frame* frame) {
-    if (frame->tail_kind() == TailKind::slab) [[unlikely]]
-      give_slab(frame->slab());
+    if (frame->tail_kind() >= TailKind::slab) [[unlikely]]
+      give_tail(frame);
     if (count_ == frames_.size()) [[unlikely]]
       spill();
     frames_[count_++] = frame;
@@ -92,6 +92,7 @@ class FrameCache {
 
  private:
   bool refill();
+  void give_tail(Frame* frame);
   void spill();
 
   FramePool& pool_;

@@ -156,6 +156,34 @@ TEST(FramePool, UsesOnlyHugePagesThatAreThere) {
   EXPECT_TRUE((*pool)->below_4gib());
 }
 
+TEST(FrameCache, FramesThatBelongToAPacketComeBackWithIt) {
+  const auto pool = make_pool(128);
+  {
+    FrameCache cache(*pool);
+    Frame* packet = cache.take();
+    packet->set_single(3);
+    std::memcpy(packet->data(), "abc", 3);
+    std::string expected = "abc";
+    for (char letter = 'd'; letter < 'd' + 20; ++letter) {
+      Frame* part = cache.take();
+      part->set_single(2);
+      std::memset(part->data(), letter, 2);
+      packet->append_frame(part);
+      expected += std::string(2, letter);
+    }
+    EXPECT_EQ(packet->tail_kind(), TailKind::frames);
+    EXPECT_EQ(packet->packet_bytes(), 43u);
+    EXPECT_EQ(packet->tail_bytes(), 40u);
+    std::string seen;
+    for_each_part(*packet, [&](const uint8_t* bytes, size_t count) {
+      seen.append(reinterpret_cast<const char*>(bytes), count);
+    });
+    EXPECT_EQ(seen, expected);
+    cache.give(packet);
+  }
+  EXPECT_EQ(pool->frames_free(), 128u);
+}
+
 TEST(FramePoolDeathTest, GivingAFrameTwiceAborts) {
   const auto pool = make_pool(64);
   const auto give_twice = [&] {

@@ -237,8 +237,6 @@ class NicPairOf final : public NicPair {
   bool send(const Frame& frame);
   bool send_small(const Frame& frame);
   bool send_large(const Frame& frame);
-  template <typename Sink>
-  void for_each_part(const Frame& frame, Sink&& sink) const;
 
   NicMemory& memory_;
   size_t header_bytes_;
@@ -384,21 +382,6 @@ void NicPairOf<Ring>::transmit(FrameBatch& batch, QueueCounters& counters) {
   if (sent == 0) return;
   sent_ = true;
   counters.count_batch(sent, bytes);
-}
-
-// Calls `sink(bytes, count)` for the packet's parts in their order.
-template <typename Ring>
-template <typename Sink>
-void NicPairOf<Ring>::for_each_part(const Frame& frame, Sink&& sink) const {
-  sink(frame.data(), frame.head_bytes());
-  if (frame.tail_kind() == TailKind::slab) {
-    sink(frame.slab()->data, frame.tail_bytes());
-  } else if (frame.tail_kind() == TailKind::spans) {
-    for (const GuestSpan& span : frame.spans()) {  // bounded by kPacketSpansMax
-      const iovec piece = span.to_iovec();
-      sink(static_cast<const uint8_t*>(piece.iov_base), piece.iov_len);
-    }
-  }
 }
 
 // False: no room; the queue has stopped.

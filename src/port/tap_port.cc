@@ -220,23 +220,16 @@ void TapQueue::offer(Frame& frame) noexcept {
   std::memcpy(begin, header.data(), kNetHeaderBytes);
   const size_t head_bytes = kNetHeaderBytes + frame.head_bytes();
   ssize_t written = 0;
-  switch (frame.tail_kind()) {
-    case TailKind::none:
-      written = ::write(fd_.get(), begin, head_bytes);
-      break;
-    case TailKind::slab: {
-      const iovec parts[2] = {{begin, head_bytes}, {frame.slab()->data, frame.tail_bytes()}};
-      written = ::writev(fd_.get(), parts, 2);
-      break;
-    }
-    case TailKind::spans: {
-      iovec parts[1 + kPacketSpansMax];
-      int count = 0;
-      parts[count++] = {begin, head_bytes};
-      for (const GuestSpan& span : frame.spans()) parts[count++] = span.to_iovec();
-      written = ::writev(fd_.get(), parts, count);
-      break;
-    }
+  if (frame.is_single()) [[likely]] {
+    written = ::write(fd_.get(), begin, head_bytes);
+  } else {
+    iovec parts[kPacketPartsMax];
+    int count = 0;
+    for_each_part(frame, [&](const uint8_t* bytes, size_t part_bytes) {
+      parts[count++] = {const_cast<uint8_t*>(bytes), part_bytes};
+    });
+    parts[0] = {begin, head_bytes};
+    written = ::writev(fd_.get(), parts, count);
   }
   if (written < 0) [[unlikely]]
     return note_refusal(frame, errno);

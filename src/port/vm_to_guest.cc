@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "port/offload_prepare.h"
 #include "virtio/features.h"
@@ -194,14 +195,13 @@ void VmToGuest::copy_packet(const Planned& planned) {
     copy_in(spans, header_bytes_, frame.data(), frame.head_bytes());
   }
   size_t at = head_end;
-  if (frame.tail_kind() == TailKind::slab) {
-    at += copy_in(spans, at, frame.slab()->data, frame.tail_bytes());
-  } else if (frame.tail_kind() == TailKind::spans) {
-    for (const GuestSpan& span : frame.spans()) {  // bounded by kPacketSpansMax
-      // From one guest's memory to another's: the bytes are looked at by nobody in between.
-      const iovec piece = span.to_iovec();
-      at += copy_in(spans, at, piece.iov_base, piece.iov_len);
-    }
+  if (!frame.is_single()) [[unlikely]] {
+    at = header_bytes_;
+    bool is_head = true;  // that one is there
+    // Also from one guest's memory to another's: the bytes are looked at by nobody in between.
+    for_each_part(frame, [&](const uint8_t* bytes, size_t count) {
+      at += std::exchange(is_head, false) ? count : copy_in(spans, at, bytes, count);
+    });
   }
   SLUICE_ASSERT(at == header_bytes_ + frame.packet_bytes());
 }
