@@ -52,6 +52,13 @@ inline constexpr size_t kHeldFramesMax = kBatchFramesMax;
 // How long they wait at most before they are counted as port_full.
 inline constexpr uint64_t kHeldMillisecondsMax = 200;
 
+// Packets that merging holds back across batches, per direction of a link: the flows that can be
+// merged at once. A busy server's; with twice as many, looking for the oldest would show.
+inline constexpr size_t kGroFlowsMax = 64;
+// Frames in those packets, and so what the frame pool has to have for it: every flow with a few, or
+// some with the 64 that a packet can be made of.
+inline constexpr size_t kGroFramesMax = 8 * kBatchFramesMax;
+
 // Queue pairs a VM port can have; 128 is QEMU's and DPDK's usual bound.
 inline constexpr uint32_t kQueuePairsMax = 128;
 // Memory slots of a front end (CONFIGURE_MEM_SLOTS): QEMU can use 512, 256 covers memory hotplug.

@@ -40,7 +40,10 @@ struct OffloadMeta {
   bool needs_csum = false;  // the sum from csum_start on has to be stored at csum_start+csum_offset
   bool data_valid = false;  // somebody has verified the checksums
   GsoType gso_type = GsoType::none;
-  bool gso_ecn = false;       // TCP segments carry ECN (CWR on the first only)
+  bool gso_ecn = false;  // TCP segments carry ECN (CWR on the first only)
+  // IPv4 segments all carry the packet's identification, instead of counting it up. Ours only: a
+  // net header has no place for it.
+  bool gso_fixed_id = false;
   uint16_t header_bytes = 0;  // a hint, never trusted [virtio 5.1.6.2.2]
   uint16_t gso_size = 0;
   uint16_t csum_start = 0;
@@ -234,6 +237,11 @@ class FrameBatch {
     frames_[count_++] = frame;
   }
   void clear() { count_ = 0; }
+  // Only the first `count` stay; the others are the caller's.
+  void truncate(size_t count) {
+    SLUICE_ASSERT(count <= count_);
+    count_ = count;
+  }
   size_t size() const { return count_; }
   size_t room() const { return kBatchFramesMax - count_; }
   bool empty() const { return count_ == 0; }
